@@ -46,7 +46,7 @@ def advise(prediction: Prediction) -> str:
         )
     saved = times.cold - times.preloaded
     if saved > 0.01 * times.cold:
-        takes, shorter = (duration(one, beside=times.direct) for one in (load, saved))
+        takes, shorter = (duration(seconds, beside=times.direct) for seconds in (load, saved))
         words.append(f"Loading takes {takes} and makes the run {shorter} shorter:")
         words.append(
             "preload, even if the job has to wait for it."

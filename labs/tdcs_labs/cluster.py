@@ -110,11 +110,11 @@ class Cluster:
         return [replace(job.queued, access=self.requests(job)) for job in self.queue]
 
     def _places(self) -> CopyPlaces:
-        taken: dict[str, list[Key]] = {}
+        readers: dict[str, list[Key]] = {}
         if self.requests is not None:
             for job in self.running.values():
-                taken.setdefault(job.dataset.name, []).append(job.queued.key)
-        return CopyPlaces(taken)
+                readers.setdefault(job.dataset.name, []).append(job.queued.key)
+        return CopyPlaces(readers)
 
     def _used(self) -> dict[str, Amounts]:
         used: dict[str, int] = {}

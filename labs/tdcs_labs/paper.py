@@ -129,9 +129,9 @@ def rows(*, constants: Constants | None = None) -> Iterator[Row]:
                 images_per_second=speed[name],
                 ratio_to_direct=speed[name] / speed["direct"],
                 checks=tuple(
-                    Check(published=one, ratio=speed[name] / speed[one.slower])
-                    for one in RANGES
-                    if one.faster == name
+                    Check(published=claim, ratio=speed[name] / speed[claim.slower])
+                    for claim in RANGES
+                    if claim.faster == name
                 ),
             )
 

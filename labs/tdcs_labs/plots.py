@@ -31,10 +31,10 @@ def check_plot(path: Path) -> None:
 
 def _try_to_write(path: Path) -> None:
     """Open the file as a writer would; only trying tells for file systems that refuse even the superuser."""
-    there = os.path.lexists(path)
+    existed = os.path.lexists(path)
     # Without O_NONBLOCK a pipe without a reader would keep us waiting.
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o666))
-    if not there:
+    if not existed:
         path.unlink()
 
 

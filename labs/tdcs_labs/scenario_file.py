@@ -21,14 +21,14 @@ class _Loader(yaml.SafeLoader):
     """YAML without objects and without repeated keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
-        seen: set[str] = set()
+        keys: set[str] = set()
         for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+            if isinstance(key, yaml.ScalarNode) and key.value in keys:
                 line = key.start_mark.line + 1
                 raise _RepeatedKey(f"key {short_name(key.value)} is given a second time in line {line}")
-            seen.add(str(key.value) if isinstance(key, yaml.ScalarNode) else "")
-        found: dict[object, object] = super().construct_mapping(node, deep=deep)
-        return found
+            keys.add(str(key.value) if isinstance(key, yaml.ScalarNode) else "")
+        mapping: dict[object, object] = super().construct_mapping(node, deep=deep)
+        return mapping
 
 
 def read_scenario(*, path: Path) -> JobScenario:

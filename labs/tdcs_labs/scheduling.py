@@ -28,17 +28,17 @@ def place_pods(
         leave: by the GPUs of a pod the nodes that it leaves to larger ones
             (:class:`tdcs.decide.queue.kept_nodes.NodesLeft`).
     """
-    taken: dict[str, int] = {}
+    taken_gpus: dict[str, int] = {}
     chosen: dict[int, str] = {}
     for index in sorted(range(len(pods)), key=lambda index: -pods[index]):
         gpus = pods[index]
         counted = scores
         if gpus in leave:
-            candidates = [name for name, free in free_gpus.items() if free - taken.get(name, 0) >= gpus]
+            candidates = [name for name, free in free_gpus.items() if free - taken_gpus.get(name, 0) >= gpus]
             counted = without_left_nodes(scores, leave=leave[gpus], candidates=candidates)
         best: tuple[int, int, str] | None = None
         for name, free in free_gpus.items():
-            room = free - taken.get(name, 0) if taken else free
+            room = free - taken_gpus.get(name, 0) if taken_gpus else free
             if room < gpus:
                 continue
             rank = (-counted.get(name, 0), room, name)
@@ -47,5 +47,5 @@ def place_pods(
         if best is None:
             return None
         chosen[index] = best[2]
-        taken[best[2]] = taken.get(best[2], 0) + gpus
+        taken_gpus[best[2]] = taken_gpus.get(best[2], 0) + gpus
     return tuple(chosen[index] for index in range(len(pods)))

@@ -73,7 +73,7 @@ def command() -> None:
 )
 @click.option(
     "--sharing",
-    type=click.Choice([one.value for one in Sharing]),
+    type=click.Choice([sharing.value for sharing in Sharing]),
     default=Sharing.TENANT.value,
     show_default=True,
     help="Who reads the same datasets.",
@@ -263,23 +263,23 @@ def _paper_table() -> Table:
     names = ("GPUs", "reads", "images/s", "x direct", "gain over", "is", "published", "in it")
     table = Table(*names, box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     for row in paper.rows():
-        own = (
+        own_columns = (
             str(row.gpus),
             row.configuration,
             f"{row.images_per_second:,.0f}",
             f"{row.ratio_to_direct:.2f}",
         )
         for index, check in enumerate(row.checks or (None,)):
-            found: tuple[str, ...] = ()
+            published_columns: tuple[str, ...] = ()
             if check is not None:
                 published = check.published
-                found = (
+                published_columns = (
                     published.slower,
                     f"{check.ratio:.3f}",
                     f"{published.low:g}-{published.high:g}",
                     "yes" if check.holds else "no",
                 )
-            table.add_row(*(own if index == 0 else ("",) * len(own)), *found)
+            table.add_row(*(own_columns if index == 0 else ("",) * len(own_columns)), *published_columns)
     return table
 
 

@@ -30,10 +30,10 @@ def fair_level(*, demands: Sequence[float], capacity: float) -> float:
 
     Infinite when there is enough for all.
     """
-    left, waiting = capacity, len(demands)
+    remaining, waiting = capacity, len(demands)
     for demand in sorted(demands):
-        if demand * waiting > left:
-            return max(left, 0.0) / waiting
-        left -= demand
+        if demand * waiting > remaining:
+            return max(remaining, 0.0) / waiting
+        remaining -= demand
         waiting -= 1
     return math.inf

@@ -57,8 +57,8 @@ def _rows(
 ) -> list[TraceJob]:
     if reader.fieldnames is None:
         raise InputError(f"{path}: is empty; a trace has a header and a row per job ({', '.join(COLUMNS)})")
-    for other, called in ((";", "semicolons"), ("\t", "tabs")):
-        if len(reader.fieldnames) == 1 and other in reader.fieldnames[0]:
+    for separator, called in ((";", "semicolons"), ("\t", "tabs")):
+        if len(reader.fieldnames) == 1 and separator in reader.fieldnames[0]:
             raise InputError(
                 f"{path}, row 1: the cells are separated by {called}; export the trace with commas between cells"
             )
@@ -123,10 +123,10 @@ def _check_cells(*, where: str, row: dict[str, str], columns: int) -> None:
             f"{', '.join(repr(cell) for cell in beyond[:3])} or quote the cell with a comma in it"
         )
     # The reader fills a short row up with None.
-    lacking = [name for name, cell in cast("dict[str, str | None]", row).items() if cell is None]
-    if lacking:
+    missing_columns = [name for name, cell in cast("dict[str, str | None]", row).items() if cell is None]
+    if missing_columns:
         raise InputError(
-            f"{where}: row has {columns - len(lacking)} of {columns} cells; add {', '.join(lacking)}"
+            f"{where}: row has {columns - len(missing_columns)} of {columns} cells; add {', '.join(missing_columns)}"
         )
 
 
@@ -168,12 +168,12 @@ def _priority(*, where: str, text: str | None) -> int:
     if text is None or not text.strip():
         return 0
     try:
-        found = int(text)
+        priority = int(text)
     except ValueError:
         raise InputError(f"{where}: priority must be a whole number, got {text}; correct the row") from None
-    if abs(found) > MOST:
+    if abs(priority) > MOST:
         raise InputError(f"{where}: priority {text} is beyond {MOST:.0e}; correct the row")
-    return found
+    return priority
 
 
 def _listed(names: list[str]) -> str:

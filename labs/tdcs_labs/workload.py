@@ -133,9 +133,9 @@ def assign_work(
             number = numbers[job.tenant] = numbers.get(job.tenant, -1) + 1
             draw = random.Random(f"{seed}/{job.tenant}/{number}")  # noqa: S311  (a simulation, no secret)
             kind = draw.choices(list(Kind), weights=shares)[0]
-            model = draw.choice([one for one in MODELS if one.kind is kind])
-            choices = [one for one in CORPORA if one.kind is kind]
-            corpus = draw.choices(choices, weights=[one.weight for one in choices])[0]
+            model = draw.choice([model for model in MODELS if model.kind is kind])
+            choices = [corpus_choice for corpus_choice in CORPORA if corpus_choice.kind is kind]
+            corpus = draw.choices(choices, weights=[corpus_choice.weight for corpus_choice in choices])[0]
             name = _dataset_name(tenant=job.tenant, corpus=corpus, sharing=sharing, version=draw.randrange(3))
             dataset = datasets.setdefault(
                 name, Dataset(name=name, size_bytes=corpus.size_bytes, object_bytes=corpus.object_bytes)

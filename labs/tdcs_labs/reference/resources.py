@@ -44,11 +44,11 @@ def _kind(kind: crd_documents.DocumentedKind) -> str:
         f"## {name}\n",
         f"{_prose(schema['description'])}\n",
         f"Short name {short}.\n",
-        *(_rule(found) for found in schema.get("x-kubernetes-validations", [])),
+        *(_rule(rule) for rule in schema.get("x-kubernetes-validations", [])),
         "\n`kubectl get` shows:\n",
         *columns,
     ]
-    for part in [each for each in ("spec", "status") if each in schema["properties"]]:
+    for part in [name for name in ("spec", "status") if name in schema["properties"]]:
         rows = list(_rows(schema["properties"][part], part))
         parts += [
             f"\n### {name} {part}\n",
@@ -62,19 +62,21 @@ def _kind(kind: crd_documents.DocumentedKind) -> str:
 def _rows(schema: dict[str, Any], path: str) -> Iterator[str]:
     """A table row for each field below a schema, depth first, as a reader would write the object."""
     required = set(schema.get("required", ()))
-    for name, found in schema.get("properties", {}).items():
-        if found.get("description") == AS_IN_A_POD:
+    for name, field_schema in schema.get("properties", {}).items():
+        if field_schema.get("description") == AS_IN_A_POD:
             continue
-        here = f"{path}.{name}"
-        default = "required" if name in required else _default(found)
-        rules = "".join(f" Rule: {rule['message']}." for rule in found.get("x-kubernetes-validations", []))
-        meaning = _prose(f"{found.get('description', '')}{rules}").replace("|", "\\|")
-        yield f"| `{here}` | {_type(found)} | {default} | {meaning} |"
-        yield from _rows(found, here)
+        field_path = f"{path}.{name}"
+        default = "required" if name in required else _default(field_schema)
+        rules = "".join(
+            f" Rule: {rule['message']}." for rule in field_schema.get("x-kubernetes-validations", [])
+        )
+        meaning = _prose(f"{field_schema.get('description', '')}{rules}").replace("|", "\\|")
+        yield f"| `{field_path}` | {_type(field_schema)} | {default} | {meaning} |"
+        yield from _rows(field_schema, field_path)
         for key, mark in (("items", "[]"), ("additionalProperties", ".*")):
-            inner = found.get(key)
+            inner = field_schema.get(key)
             if isinstance(inner, dict):
-                yield from _rows(inner, f"{here}{mark}")
+                yield from _rows(inner, f"{field_path}{mark}")
 
 
 def _type(schema: dict[str, Any]) -> str:
@@ -103,7 +105,7 @@ def _prose(text: str) -> str:
     return " ".join(text.split())
 
 
-def _rule(found: dict[str, Any]) -> str:
+def _rule(rule: dict[str, Any]) -> str:
     """A rule of the whole object, with the field of which it speaks."""
-    field = found.get("fieldPath", "").removeprefix(".")
-    return f"- `{field}`: {found['message']}" if field else f"- {found['message']}"
+    field = rule.get("fieldPath", "").removeprefix(".")
+    return f"- `{field}`: {rule['message']}" if field else f"- {rule['message']}"

@@ -93,8 +93,8 @@ class AlluxioLru(Scheme):
                 nic_rate=self.scenario.nic_rate,
             )
             for job, (hit, local) in zip(jobs, views, strict=True):
-                seen = abs(hit - job.cache_hit) + abs(hit * local - job.cache_hit * job.cache_local)
-                if seen > VISIBLE or factor < 1.0:
+                difference = abs(hit - job.cache_hit) + abs(hit * local - job.cache_hit * job.cache_local)
+                if difference > VISIBLE or factor < 1.0:
                     self.see(
                         job, now=now, hit=hit, local=local, supply=links.given(job, hit=hit, factor=factor)
                     )
@@ -111,7 +111,7 @@ class AlluxioLru(Scheme):
         if not holders:
             return 0.0, 0.0
         first_pass = job.read_bytes < size
-        here = 0.0
+        hit_share = 0.0
         absent = self._absent_share(job.dataset.name, holders=holders, size=size)
         share = 1.0 / len(job.nodes)
         for node, gpus in zip(job.nodes, job.pods, strict=True):
@@ -119,14 +119,14 @@ class AlluxioLru(Scheme):
             absent -= math.log(max(1.0 - held / size, 1e-9))
             if first_pass:
                 # Own reads of this pass are not read again in it; only what others left is found.
-                found = max(held - job.read_bytes * share, 0.0) / size
+                worker_share = max(held - job.read_bytes * share, 0.0) / size
             else:
-                found = lru_hit_ratio(fraction=min(held / size, 1.0), share=share)
-            here += found * gpus / job.gpus
-        here = min(here, 1.0)
+                worker_share = lru_hit_ratio(fraction=min(held / size, 1.0), share=share)
+            hit_share += worker_share * gpus / job.gpus
+        hit_share = min(hit_share, 1.0)
         elsewhere = 1.0 - math.exp(min(absent, 0.0))
-        hit = here + (1.0 - here) * elsewhere
-        return hit, here / hit if hit > 0.0 else 0.0
+        hit = hit_share + (1.0 - hit_share) * elsewhere
+        return hit, hit_share / hit if hit > 0.0 else 0.0
 
     def _absent_share(self, name: str, *, holders: Mapping[str, float], size: float) -> float:
         """The logarithm of the share of a dataset that is on no node."""

@@ -73,8 +73,8 @@ class Scheme:
         """
         nodes = job.gpus / self.scenario.gpus_per_node
         cache_rate = min(self.client_rate(local=local) * nodes, supply)
-        same = hit == job.cache_hit and local == job.cache_local and cache_rate == job.cache_rate
-        if same and job.ceiling > 0.0:
+        is_unchanged = hit == job.cache_hit and local == job.cache_local and cache_rate == job.cache_rate
+        if is_unchanged and job.ceiling > 0.0:
             return False
         job.see(now=now, hit=hit, local=local, cache_rate=cache_rate, nic_rate=self.scenario.nic_rate * nodes)
         return True

@@ -88,16 +88,16 @@ class CachePlan(Scheme):
     def add(self, dataset: Dataset, *, cost: float, now: float) -> Cached:
         """A Dataset is applied."""
         obj = DatasetObject.model_validate({"spec": spec_of(dataset, scenario=self.scenario)})
-        made = Cached(
+        cached = Cached(
             dataset=dataset,
             cost=cost,
             obj=obj,
             created=time_at(now),
             totals=totals_of(int(dataset.size_bytes)),
         )
-        self.cached[dataset.name] = made
+        self.cached[dataset.name] = cached
         self._plan_at = now
-        return made
+        return cached
 
     def demands(self, *, now: float) -> tuple[MountDemand, ...]:
         """What every Dataset asks for."""
@@ -107,13 +107,13 @@ class CachePlan(Scheme):
         """The place that a job takes at its dataset."""
         name = job.dataset.name
         clones = self.cached[name].clones.values()
-        there = sum(one.is_there for one in clones)
+        placed_clones = sum(clone.is_there for clone in clones)
         return (
             PlaceRequest(
                 dataset=name,
                 limit=self.scenario.jobs_per_copy,
-                copies=max(there + bool(self.cached[name].nodes), 1),
-                coming=len(clones) - there,
+                copies=max(placed_clones + bool(self.cached[name].nodes), 1),
+                coming=len(clones) - placed_clones,
             ),
         )
 
@@ -121,9 +121,9 @@ class CachePlan(Scheme):
         """Of the copies that are there it reads the one with room for most of its pods."""
         first = self.cached[job.dataset.name]
         copies = {
-            one.copy: one
-            for one in (first, *first.clones.values())
-            if (one.is_there if one.copy else one.nodes)
+            copy.copy: copy
+            for copy in (first, *first.clones.values())
+            if (copy.is_there if copy.copy else copy.nodes)
         }
         if len(copies) < 2:
             job.copy = next(iter(copies), "")
@@ -132,14 +132,19 @@ class CachePlan(Scheme):
         for copy, cached in copies.items():
             free = {node: {GPUS: self.cluster.free[node]} for node in cached.nodes}
             room[copy] = sum(most_that_fit(group=group, free=free) for group in job.groups)
-        active = {copy: len(self.cluster.readers.get(one.reads, ())) for copy, one in copies.items()}
+        active = {
+            copy: len(self.cluster.readers.get(cached_copy.reads, ())) for copy, cached_copy in copies.items()
+        }
         chosen = choose_copy(active=active, room=room, limit=self.scenario.jobs_per_copy)
         job.copy = chosen or min(active, key=lambda copy: (active[copy], copy))
 
     def active(self, name: str) -> int:
         """How many jobs read a dataset, by whichever copy."""
         first = self.cached[name]
-        return sum(len(self.cluster.readers.get(one.reads, ())) for one in (first, *first.clones.values()))
+        return sum(
+            len(self.cluster.readers.get(cached_copy.reads, ()))
+            for cached_copy in (first, *first.clones.values())
+        )
 
     def _plan_soon(self, now: float) -> None:
         self._plan_at = min(self._plan_at, max(now, self._settled) + PLAN_INTERVAL)
@@ -151,36 +156,38 @@ class CachePlan(Scheme):
         inputs = GrantInput(mounts=self.demands(now=now), usable=usable)
         grants = self._grants = grant(inputs, before=self._grants)
         short = False
-        for name, found in grants.mounts.items():
+        for name, mount_grant in grants.mounts.items():
             cached = self.cached[name]
-            self._take_grant(cached, found)
+            self._take_grant(cached, mount_grant)
             needed = cached.waiting > 0 or name in self.cluster.readers
-            idle = [one for one in cached.clones.values() if one.idle_since is not None]
+            idle = [clone for clone in cached.clones.values() if clone.idle_since is not None]
             if idle:
                 self._plan_at = min(self._plan_at, now + self.scenario.clone_idle_seconds)
             short = short or (needed and cached.planned < cached.totals.block_bytes)
         if short:
             self._plan_soon(now)
 
-    def _take_grant(self, first: Cached, found: MountGrant) -> None:
+    def _take_grant(self, first: Cached, mount_grant: MountGrant) -> None:
         """Hold what was granted of each copy of a dataset."""
-        whole = any(copy.mode is Mode.REPLICATE for one in found.placements for copy in one.copies)
-        if not first.clones and len(found.placements) < 2:
-            nodes = {node: float(held) for node, held in found.node_bytes.items() if held}
+        whole = any(
+            copy.mode is Mode.REPLICATE for placement in mount_grant.placements for copy in placement.copies
+        )
+        if not first.clones and len(mount_grant.placements) < 2:
+            nodes = {node: float(held) for node, held in mount_grant.node_bytes.items() if held}
             self._take(first, nodes, replicated=whole)
             return
         granted: dict[str, dict[str, float]] = {"": {}}
-        for one in found.placements:
-            copy = one.want.ids[0] if one.want.beside else ""
-            held = {node: float(one.bytes_for(node)) for node in one.nodes}
+        for placement in mount_grant.placements:
+            copy = placement.want.ids[0] if placement.want.beside else ""
+            held = {node: float(placement.bytes_for(node)) for node in placement.nodes}
             granted[copy] = {node: size for node, size in held.items() if size}
         self._take(first, granted[""], replicated=whole)
         for copy, nodes in granted.items():
             if copy and nodes and copy not in first.clones:
-                made = replace(first, nodes={}, filled=0.0, shown=0.0, rate=0.0, demand=0.0, away=0.0)
-                made.copy, made.clones, made.scores, made.waiting = copy, {}, None, 0
-                made.on_node, made.growing = {}, {}
-                first.clones[copy] = self.cached[made.reads] = made
+                clone = replace(first, nodes={}, filled=0.0, shown=0.0, rate=0.0, demand=0.0, away=0.0)
+                clone.copy, clone.clones, clone.scores, clone.waiting = copy, {}, None, 0
+                clone.on_node, clone.growing = {}, {}
+                first.clones[copy] = self.cached[clone.reads] = clone
         for copy, clone in list(first.clones.items()):
             self._take(clone, granted.get(copy, {}), replicated=whole)
             if not clone.nodes and clone.reads not in self.cluster.readers:
@@ -209,9 +216,9 @@ class CachePlan(Scheme):
         name = cached.dataset.name
         readers = self.active(name)
         if cached.growing or cached.read_on.last:
-            known = cached.read_on if cached.read_on.last else ReadOn.at_first(cached.nodes, now=now)
+            read_on = cached.read_on if cached.read_on.last else ReadOn.at_first(cached.nodes, now=now)
             grown = {node for nodes in cached.growing.values() for node in nodes}
-            cached.read_on = known.then(grown, now=now, delay=GROWN_SECONDS)
+            cached.read_on = read_on.then(grown, now=now, delay=GROWN_SECONDS)
         cache_user = CacheUser(
             dataset=cached.obj,
             created=cached.created,
@@ -220,7 +227,7 @@ class CachePlan(Scheme):
                 mounted=readers > 0,
                 last_used=cached.last_used,
             ),
-            asked=cached.asked if cached.waiting else None,
+            asked=cached.last_submitted if cached.waiting else None,
         )
         time = time_at(now)
         stands = standing([cache_user], size=cached.totals.block_bytes, policies=POLICIES, now=time)
@@ -237,7 +244,7 @@ class CachePlan(Scheme):
             tier=stands.tier,
             value=stands.value,
             held_before={
-                _key_of(one): {one.copy or COPY: frozenset(one.nodes)} for one in copies if one.nodes
+                _key_of(copy): {copy.copy or COPY: frozenset(copy.nodes)} for copy in copies if copy.nodes
             },
         )
 
@@ -245,16 +252,20 @@ class CachePlan(Scheme):
         """The further copies that there shall be for the jobs of a dataset."""
         if not self.scenario.clones:
             return
-        found = clones(
+        wanted_clones = clones(
             access=first.obj.spec.access,
             copies=first.obj.spec.placement.copies,
-            existing_copies=[Copy(id=id_, idle_since=one.idle_since) for id_, one in first.clones.items()],
-            readers={id_: len(self.cluster.readers.get(one.reads, ())) for id_, one in first.clones.items()},
+            existing_copies=[
+                Copy(id=id_, idle_since=clone.idle_since) for id_, clone in first.clones.items()
+            ],
+            readers={
+                id_: len(self.cluster.readers.get(clone.reads, ())) for id_, clone in first.clones.items()
+            },
             jobs=jobs + first.waiting,
             now=now,
             idle_seconds=self.scenario.clone_idle_seconds,
         )
-        for clone in found:
+        for clone in wanted_clones:
             if clone.id in first.clones:
                 first.clones[clone.id].idle_since = clone.idle_since
             yield of_clone(want, namespace=NAMESPACE, name=first.dataset.name, copy=clone.id)
@@ -262,13 +273,13 @@ class CachePlan(Scheme):
     def _candidates(self, copies: Sequence[Cached]) -> tuple[Candidate, ...]:
         capacity = int(self.scenario.cache_bytes)
         held: dict[str, int] = {}
-        for one in copies:
-            for node, size in one.on_node.items():
+        for copy in copies:
+            for node, size in copy.on_node.items():
                 held[node] = held.get(node, 0) + int(size)
-            if one.replicated:
+            if copy.replicated:
                 continue
-            loaded = one.filled / one.planned if one.planned else 0.0
-            for node, size in one.nodes.items():
+            loaded = copy.filled / copy.planned if copy.planned else 0.0
+            for node, size in copy.nodes.items():
                 held[node] = held.get(node, 0) + int(size * loaded)
         return tuple(
             [
@@ -312,36 +323,38 @@ class CachePlan(Scheme):
         cached = self.cached[job.reads]
         if not self.scenario.grows or cached.copy:
             return
-        found = weigh(self._meets(cached, Counter(job.nodes), job=job))
-        if found.way in AT_JOB:
+        meeting = weigh(self._meets(cached, Counter(job.nodes), job=job))
+        if meeting.way in AT_JOB:
             cached.growing[job.number] = job.nodes
-        if found.way is Way.GROW:
+        if meeting.way is Way.GROW:
             self._plan_at = now
-        if found.way is Way.REMOTE and found.without_room:
+        if meeting.way is Way.REMOTE and meeting.without_room:
             self._without_room[job.number] = job
         else:
             self._without_room.pop(job.number, None)
 
-    def _meet_again(self, left: SimJob, *, now: float) -> None:
+    def _meet_again(self, ended_job: SimJob, *, now: float) -> None:
         """A job has ended: others on its nodes may find room for their data there. (The operator looks each minute.)"""
-        self._without_room.pop(left.number, None)
+        self._without_room.pop(ended_job.number, None)
         for job in list(self._without_room.values()):
-            if not set(job.nodes).isdisjoint(left.nodes):
+            if not set(job.nodes).isdisjoint(ended_job.nodes):
                 self._meet(job, now=now)
 
     def _room_for(self, mine: Cached, nodes: set[str]) -> dict[str, int]:
         """Bytes that the caches of some nodes could hold of a dataset beside those of others that are in use."""
         room = dict.fromkeys(nodes, float(usable_bytes(self.scenario)))
-        for other in self.cached.values():
-            if other is not mine and (other.waiting > 0 or other.reads in self.cluster.readers):
-                for node in nodes & other.nodes.keys():
-                    room[node] -= other.nodes[node]
+        for other_cached in self.cached.values():
+            if other_cached is not mine and (
+                other_cached.waiting > 0 or other_cached.reads in self.cluster.readers
+            ):
+                for node in nodes & other_cached.nodes.keys():
+                    room[node] -= other_cached.nodes[node]
         return {node: int(size) for node, size in room.items()}
 
     def _waits(self, job: SimJob, *, now: float) -> None:
         cached = self.cached[job.dataset.name]
         cached.waiting += 1
-        cached.asked = time_at(now)
+        cached.last_submitted = time_at(now)
 
 
 def _candidate_of(name: str, capacity: int, held: int, gpus: int) -> Candidate:

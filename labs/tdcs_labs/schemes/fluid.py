@@ -105,10 +105,10 @@ class Fluid(Scheme):
         cache = self.caches[name]
         self._fill(cache, now=now)
         if self._enlarge(cache):
-            for other in self.cluster.readers[name].values():
-                other.advance(now=now)
-                cache.counted[other.number] = other.remote_bytes
-                self._new_epoch(cache, other)
+            for reader in self.cluster.readers[name].values():
+                reader.advance(now=now)
+                cache.counted[reader.number] = reader.remote_bytes
+                self._new_epoch(cache, reader)
         cache.idle_since = math.inf
         self._new_epoch(cache, job)
         self.see(job, now=now, hit=0.0, local=0.0)
@@ -185,9 +185,9 @@ class Fluid(Scheme):
         due = math.inf
         rate = cache.rate + sum(job.rate * job.miss for job in readers.values())
         if rate > 0.0:
-            left = max(cache.quota - cache.filled - cache.loaded, 0.0)
+            missing = max(cache.quota - cache.filled - cache.loaded, 0.0)
             step = max(STEP * cache.dataset.size_bytes - cache.loaded, 0.0)
-            due = now + min(step, left) / rate
+            due = now + min(step, missing) / rate
         for number, job in readers.items():
             if job.rate > 0.0:
                 due = min(due, now + (cache.epoch_end[number] - job.read_bytes) / job.rate)
@@ -205,16 +205,16 @@ class Fluid(Scheme):
         readers = dict(self.cluster.readers.get(cache.dataset.name, {}))
         if ended is not None:
             readers[ended.number] = ended
-        own: dict[int, float] = {}
+        own_reads: dict[int, float] = {}
         for number, job in readers.items():
             job.advance(now=now)
-            own[number] = job.remote_bytes - cache.counted.get(number, 0.0)
+            own_reads[number] = job.remote_bytes - cache.counted.get(number, 0.0)
             cache.counted[number] = job.remote_bytes
-        total = sum(own.values()) + cache.loaded
+        total = sum(own_reads.values()) + cache.loaded
         cache.loaded = 0.0
         absent = cache.dataset.size_bytes - cache.filled
         added = min(total, cache.quota - cache.filled)
-        for number, mine in own.items():
+        for number, mine in own_reads.items():
             if number in cache.missing:
                 cache.missing[number] *= max(1.0 - max(added - mine, 0.0) / absent, 0.0)
         cache.filled += added
@@ -271,10 +271,10 @@ class Fluid(Scheme):
         held = self._spread(cache.dataset, missing, nodes=nodes, count=None)
         if len(cache.nodes.keys() | held.keys()) < REPLICAS:
             held = self._spread(cache.dataset, missing, nodes=nodes, count=REPLICAS)
-        for name, taken in held.items():
-            if taken:
-                self.room[name] -= taken
-                cache.nodes[name] = cache.nodes.get(name, 0.0) + taken
+        for name, taken_bytes in held.items():
+            if taken_bytes:
+                self.room[name] -= taken_bytes
+                cache.nodes[name] = cache.nodes.get(name, 0.0) + taken_bytes
         return cache.quota > before
 
     @staticmethod
@@ -292,7 +292,9 @@ class Fluid(Scheme):
         )
 
     def _delete_idle(self, *, now: float) -> None:
-        for name in [n for n, one in self.caches.items() if now - one.idle_since > IDLE_BEFORE_DELETION]:
+        for name in [
+            n for n, idle_cache in self.caches.items() if now - idle_cache.idle_since > IDLE_BEFORE_DELETION
+        ]:
             self.evictions += 1
             self._stop(name)
             for node, held in self.caches.pop(name).nodes.items():

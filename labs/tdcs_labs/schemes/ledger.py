@@ -27,7 +27,7 @@ class Cached:
         rate: bytes per second that are loaded now.
         waiting: jobs in the queue that will read it.
         last_used: when its use last began or ended.
-        asked: when the last job of it was submitted.
+        last_submitted: when the last job of it was submitted.
         scores: of the nodes, as the extender has them; None when they have to be worked out.
         copy: which further copy of the dataset it is; empty for the first.
         clones: its further copies, by their ids.
@@ -53,7 +53,7 @@ class Cached:
     rate: float = 0.0
     waiting: int = 0
     last_used: str | None = None
-    asked: str | None = None
+    last_submitted: str | None = None
     scores: dict[str, int] | None = None
     copy: str = ""
     clones: dict[str, "Cached"] = field(default_factory=dict)

@@ -13,8 +13,8 @@ def share_on_nodes(job: SimJob, *, held: Mapping[str, float], total: float) -> f
     if len(job.nodes) == 1:
         # Most jobs have one pod, and this is asked for every reader whenever a dataset changes.
         return min(held.get(job.nodes[0], 0.0) / total, 1.0)
-    here = sum(held.get(node, 0.0) * gpus for node, gpus in zip(job.nodes, job.pods, strict=True))
-    return min(here / (total * job.gpus), 1.0)
+    local_bytes = sum(held.get(node, 0.0) * gpus for node, gpus in zip(job.nodes, job.pods, strict=True))
+    return min(local_bytes / (total * job.gpus), 1.0)
 
 
 def supply_factor(*, away: float, holders: int, nic_rate: float) -> float:

@@ -50,8 +50,8 @@ class Tdcs(CachePlan):
         """The extender's scores of the nodes."""
         cached = self.cached[job.reads]
         if cached.scores is None:
-            there = cached.on_node if cached.replicated else cached.nodes
-            held = {node: int(size) for node, size in there.items()}
+            bytes_on = cached.on_node if cached.replicated else cached.nodes
+            held = {node: int(size) for node, size in bytes_on.items()}
             coming = {node: int(size) - held[node] for node, size in cached.nodes.items()}
             copy = CopyOnNodes(
                 total_bytes=int(job.dataset.size_bytes),
@@ -115,13 +115,13 @@ class Tdcs(CachePlan):
 
     def loads(self) -> Sequence[load_order.Load]:
         """The datasets that are being loaded; bytes are counted in parts of the store."""
-        found = []
+        loads = []
         for name, cached in self.loading.items():
             if cached.copy or cached.planned - cached.filled <= 1.0:
                 continue
             jobs = cached.waiting + self.active(name)
             saved = load_order.saved_per_byte(size_bytes=cached.dataset.size_bytes, demand=float(jobs))
-            found.append(
+            loads.append(
                 load_order.Load(
                     name=name,
                     missing_bytes=(cached.planned - cached.filled) * cached.cost,
@@ -129,7 +129,7 @@ class Tdcs(CachePlan):
                     waiting_jobs=jobs,
                 )
             )
-        return found
+        return loads
 
     def set_load_rates(self, rates: Mapping[str, float], *, now: float) -> None:
         """Load at these rates from now on."""
@@ -143,11 +143,11 @@ class Tdcs(CachePlan):
         for cached in self.loading.values():
             if cached.rate > 0.0:
                 step = STEP * cached.dataset.size_bytes - (cached.filled - cached.shown)
-                left = min(max(step, 1.0), cached.planned - cached.filled)
-                change = min(change, now + max(left / cached.rate, 1e-3))
+                remaining = min(max(step, 1.0), cached.planned - cached.filled)
+                change = min(change, now + max(remaining / cached.rate, 1e-3))
             if (behind := cached.behind) > 1.0:
-                left = min(STEP * cached.dataset.size_bytes, behind)
-                change = min(change, now + max(left / self.scenario.nic_rate, 1e-3))
+                remaining = min(STEP * cached.dataset.size_bytes, behind)
+                change = min(change, now + max(remaining / self.scenario.nic_rate, 1e-3))
         return change
 
     def client_rate(self, *, local: float) -> float:

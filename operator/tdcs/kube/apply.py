@@ -129,7 +129,9 @@ def covers(live: Any, wanted: Any) -> bool:
         return (
             isinstance(live, list)
             and len(live) == len(wanted)
-            and all(covers(there, here) for there, here in zip(live, wanted, strict=True))
+            and all(
+                covers(live_item, wanted_item) for live_item, wanted_item in zip(live, wanted, strict=True)
+            )
         )
     return bool(live == wanted)
 

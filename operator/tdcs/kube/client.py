@@ -104,8 +104,8 @@ class KubernetesClient:
         items: list[Object] = []
         params = _params(limit=str(LIST_CHUNK), labelSelector=labels, fieldSelector=fields)
         while True:
-            found, metadata = await self._page(resource, namespace=namespace, params=params, keep=keep)
-            items += found
+            page, metadata = await self._page(resource, namespace=namespace, params=params, keep=keep)
+            items += page
             following = metadata.get("continue")
             if not following:
                 return ObjectList(items=items, resource_version=metadata.get("resourceVersion", ""))
@@ -171,9 +171,9 @@ class KubernetesClient:
                         namespace=namespace,
                         name=None,
                     )
-                rest = b""
+                unfinished = b""
                 async for piece in response.content.iter_any():
-                    *lines, rest = (rest + piece).split(b"\n")
+                    *lines, unfinished = (unfinished + piece).split(b"\n")
                     for line in filter(None, lines):
                         yield _event(msgspec.json.decode(line), resource=resource, namespace=namespace)
                     if lines:
@@ -273,8 +273,8 @@ class KubernetesClient:
 
     async def _send(self, method: str, verb: str, resource: Resource, **options: Any) -> Object:
         """As `_ask`, of whatever answers with an object."""
-        found: Object = await self._ask(method, verb, resource, decode=msgspec.json.decode, **options)
-        return found
+        decoded: Object = await self._ask(method, verb, resource, decode=msgspec.json.decode, **options)
+        return decoded
 
     async def _ask(
         self,
@@ -345,8 +345,8 @@ def item_of(content: msgspec.Raw, *, resource: Resource) -> Object:
     return {"apiVersion": resource.api_version, "kind": resource.kind, **item}
 
 
-def _is_object(found: object) -> bool:
-    return isinstance(found, dict) and isinstance(found.get("metadata"), dict)
+def _is_object(decoded: object) -> bool:
+    return isinstance(decoded, dict) and isinstance(decoded.get("metadata"), dict)
 
 
 def _event(line: Any, *, resource: Resource, namespace: str | None) -> WatchEvent:

@@ -64,10 +64,10 @@ class ApiAccess:
             ConfigurationError: the token cannot be read.
         """
         try:
-            found = await self.configuration.get_api_key_with_prefix(_TOKEN, alias="authorization")
+            token = await self.configuration.get_api_key_with_prefix(_TOKEN, alias="authorization")
         except (ConfigException, OSError) as error:
             raise ConfigurationError(f"the service account's token cannot be read: {error}") from error
-        return found.strip() if found else None
+        return token.strip() if token else None
 
     async def renew(self, *, refused: Configuration) -> None:
         """Read the credentials again, unless that was done since `refused` was in use.
@@ -226,12 +226,12 @@ def proxy_for(server: str) -> str | None:
     """
     url = URL(server)
     proxies = urllib.request.getproxies()
-    found = proxies.get(url.scheme) or proxies.get("all")
-    if not found or urllib.request.proxy_bypass(f"{url.host}:{url.port}"):
+    proxy = proxies.get(url.scheme) or proxies.get("all")
+    if not proxy or urllib.request.proxy_bypass(f"{url.host}:{url.port}"):
         return None
-    if URL(found).scheme != "http":
+    if URL(proxy).scheme != "http":
         raise ConfigurationError(
             f"the proxy for {server} in the environment does not begin with http://, as it must: correct "
             f"{url.scheme.upper()}_PROXY (or ALL_PROXY), or name {url.host} in NO_PROXY"
         )
-    return found
+    return proxy

@@ -61,14 +61,16 @@ class ApiConnection:
         limits = aiohttp.ClientTimeout(total=None, sock_connect=connect_seconds, sock_read=read_seconds)
 
         async def send() -> tuple[Configuration, aiohttp.ClientResponse]:
-            rest, configuration = await self._opened()
+            rest_client, configuration = await self._opened()
             headers = {"Accept": JSON, "Content-Type": content_type, "User-Agent": f"tdcs/{__version__}"}
             authorization = await self._access.authorization()
             if authorization:
                 headers["Authorization"] = authorization
             # Encoded here once; a string would be parsed and quoted again.
             url = URL(f"{configuration.host}{path}{query}", encoded=True)
-            answer = await rest.request(method, url, headers=headers, body=body, _request_timeout=limits)
+            answer = await rest_client.request(
+                method, url, headers=headers, body=body, _request_timeout=limits
+            )
             return configuration, answer.response
 
         async with asyncio.timeout(HEAD_SECONDS):
@@ -109,5 +111,11 @@ def _rest_of(access: ApiAccess) -> RESTClientObject:
 
 
 def _certificates(configuration: Configuration) -> tuple[object, ...]:
-    found = configuration
-    return (found.ssl_ca_cert, found.cert_file, found.key_file, found.verify_ssl, found.proxy)
+    configuration_read = configuration
+    return (
+        configuration_read.ssl_ca_cert,
+        configuration_read.cert_file,
+        configuration_read.key_file,
+        configuration_read.verify_ssl,
+        configuration_read.proxy,
+    )

@@ -73,7 +73,7 @@ def error_class(*, code: int, detail: str = "") -> type[KubeError]:
     """The exception for an HTTP status (0: no answer) and the server's sentence."""
     if code == 500 and any(misfit in detail for misfit in MISFITS):
         return InvalidError
-    known: dict[int, type[KubeError]] = {
+    error_classes: dict[int, type[KubeError]] = {
         400: InvalidError,
         403: ForbiddenError,
         404: NotFoundError,
@@ -82,6 +82,6 @@ def error_class(*, code: int, detail: str = "") -> type[KubeError]:
         422: InvalidError,
         429: UnavailableError,
     }
-    if code in known:
-        return known[code]
+    if code in error_classes:
+        return error_classes[code]
     return UnavailableError if code == 0 or code >= 500 else KubeError

@@ -74,8 +74,8 @@ class EventRecorder:
             await self._api.create(EVENTS, obj=event)
         except ConflictError:
             name, namespace = event["metadata"]["name"], event["metadata"]["namespace"]
-            known = await self._api.get(EVENTS, name=name, namespace=namespace)
-            count = int((known or {}).get("count") or 0) + 1
+            existing = await self._api.get(EVENTS, name=name, namespace=namespace)
+            count = int((existing or {}).get("count") or 0) + 1
             patch = {"count": count, "lastTimestamp": event["lastTimestamp"]}
             await self._api.merge(EVENTS, name=name, namespace=namespace, patch=patch)
 

@@ -134,7 +134,7 @@ class Informer:
             await asyncio.sleep(backoff(failures=self._curt - 1))
 
     async def _list(self) -> None:
-        found = await self._api.list(
+        listing = await self._api.list(
             self._resource,
             namespace=self._namespace,
             labels=self._labels,
@@ -142,7 +142,7 @@ class Informer:
             keep=self._keep,
         )
         self._heard()
-        fresh = {object_key(obj): obj for obj in found.items}
+        fresh = {object_key(obj): obj for obj in listing.items}
         for key in self.store.keys() - fresh.keys():
             if self._namespace is None or key[0] == self._namespace:
                 self._put(key, None)
@@ -152,7 +152,7 @@ class Informer:
                 self._put(key, obj)
             if number % AT_ONCE == 0:
                 await asyncio.sleep(0)
-        self._version = found.resource_version
+        self._version = listing.resource_version
         self.synced.set()
 
     async def _follow(self) -> None:

@@ -66,13 +66,13 @@ class Lease:
         self._duration = duration
         self._renew = renew
         self._renewed: float | None = None
-        self._seen: tuple[str, str | None] = ("", None)  # the holder and its last sign of life
+        self._last_sign: tuple[str, str | None] = ("", None)  # the holder and its last sign of life
         self._seen_at = clock()
 
     async def acquire(self) -> None:
         waiting_for: str | None = None
         while not await self._try():
-            holder = self._seen[0]
+            holder = self._last_sign[0]
             if holder != waiting_for:
                 _log.info("Lease %s/%s is held by %s: waiting", self._namespace, self._name, holder)
                 waiting_for = holder
@@ -95,13 +95,13 @@ class Lease:
         while True:
             await asyncio.sleep(self._retry)
             # A request that hangs must not outlast the time in which no other process may work.
-            left = max(self._renew - self._age(), 0.001)
+            remaining = max(self._renew - self._age(), 0.001)
             try:
-                async with asyncio.timeout(left):
+                async with asyncio.timeout(remaining):
                     held = await self._try()
             except TimeoutError:
                 held = False
-            holder = self._seen[0]
+            holder = self._last_sign[0]
             if self.is_held() and (held or holder == self._identity):
                 continue
             age, self._renewed = self._age(), None
@@ -114,29 +114,29 @@ class Lease:
         """Give the lease up, so that the next one need not wait until it runs out."""
         self._renewed = None
         try:
-            found = await self._api.get(LEASES, name=self._name, namespace=self._namespace)
-            if found is not None and _holder(found) == self._identity:
-                await self._write(found, holder="", transitions=_transitions(found))
+            lease = await self._api.get(LEASES, name=self._name, namespace=self._namespace)
+            if lease is not None and _holder(lease) == self._identity:
+                await self._write(lease, holder="", transitions=_transitions(lease))
         except KubeError as error:
             _log.info("the lease was not given up and will run out: %s", error)
 
     async def _try(self) -> bool:
         """Take or renew the lease if that is allowed; False when it is not, or the server did not do it."""
         try:
-            found = await self._api.get(LEASES, name=self._name, namespace=self._namespace)
-            asked = self._clock()
-            if found is None:
+            lease = await self._api.get(LEASES, name=self._name, namespace=self._namespace)
+            asked_at = self._clock()
+            if lease is None:
                 self._saw(await self._api.create(LEASES, obj=self._lease()))
-                self._renewed = asked
+                self._renewed = asked_at
                 return True
-            holder = _holder(found)
-            self._saw(found)
+            holder = _holder(lease)
+            self._saw(lease)
             if holder and holder != self._identity and self._clock() - self._seen_at < self._duration:
                 return False
             changed = int(holder != self._identity)
-            transitions = _transitions(found) + changed
-            self._saw(await self._write(found, holder=self._identity, transitions=transitions))
-            self._renewed = asked
+            transitions = _transitions(lease) + changed
+            self._saw(await self._write(lease, holder=self._identity, transitions=transitions))
+            self._renewed = asked_at
             return True
         except ConflictError:
             return False  # somebody was faster
@@ -149,14 +149,14 @@ class Lease:
 
     def _saw(self, lease: Object) -> None:
         sign = (_holder(lease), lease["spec"].get("renewTime"))
-        if sign != self._seen:
-            self._seen, self._seen_at = sign, self._clock()
+        if sign != self._last_sign:
+            self._last_sign, self._seen_at = sign, self._clock()
 
-    async def _write(self, found: Object, *, holder: str, transitions: int) -> Object:
+    async def _write(self, lease: Object, *, holder: str, transitions: int) -> Object:
         spec = {**self._spec(holder), "leaseTransitions": transitions}
-        if _holder(found) == holder:
+        if _holder(lease) == holder:
             del spec["acquireTime"]
-        patch = {"metadata": {"resourceVersion": found["metadata"]["resourceVersion"]}, "spec": spec}
+        patch = {"metadata": {"resourceVersion": lease["metadata"]["resourceVersion"]}, "spec": spec}
         return await self._api.merge(LEASES, name=self._name, namespace=self._namespace, patch=patch)
 
     def _lease(self) -> Object:

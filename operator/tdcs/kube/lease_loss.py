@@ -28,17 +28,17 @@ _ENDS: Final = frozenset({signal.SIGTERM, signal.SIGINT})
 
 def lease_losses(environment: Mapping[str, str]) -> int:
     """How often the processes before this one lost the Lease, since the container started."""
-    found = environment.get(VARIABLE, "")
-    return int(found) if found.isdecimal() else 0
+    text = environment.get(VARIABLE, "")
+    return int(text) if text.isdecimal() else 0
 
 
 def earlier_failures(environment: Mapping[str, str]) -> dict[str, int]:
     """What the processes before this one counted, by what failed; nothing where that cannot be understood."""
     try:
-        found = json.loads(environment.get(FAILURES, "{}"))
+        failures = json.loads(environment.get(FAILURES, "{}"))
     except ValueError:
         return {}
-    counts = found.items() if isinstance(found, dict) else ()
+    counts = failures.items() if isinstance(failures, dict) else ()
     return {str(kind): count for kind, count in counts if isinstance(count, int) and count > 0}
 
 

@@ -114,8 +114,8 @@ class KeyedQueue(Generic[K]):
 
     def oldest_age(self) -> float:
         """Seconds that the first waiting key has waited; 0 when none waits."""
-        both = (_oldest(self._urgent, ANY), _oldest(self._lanes, ANY))
-        oldest = min((next(iter(waiting.values())) for waiting in both if waiting), default=None)
+        queues = (_oldest(self._urgent, ANY), _oldest(self._lanes, ANY))
+        oldest = min((next(iter(waiting.values())) for waiting in queues if waiting), default=None)
         return 0.0 if oldest is None else self._clock() - oldest
 
     def next_in(self, key: K) -> float:

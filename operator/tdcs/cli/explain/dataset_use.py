@@ -26,13 +26,13 @@ def granted(status: DatasetStatus) -> str:
 
 def copies(status: DatasetStatus) -> str:
     """How many copies lie on nodes, clones that jobs asked for counted apart."""
-    there = [copy for copy in status.copies if copy.id != names.PRELOADED_COPY]
-    clones = [copy for copy in there if copy.id.startswith(names.CLONE_COPY)]
+    placed_copies = [copy for copy in status.copies if copy.id != names.PRELOADED_COPY]
+    clones = [copy for copy in placed_copies if copy.id.startswith(names.CLONE_COPY)]
     coming = sum(any(node.arriving for node in copy.nodes) for copy in clones)
     if not clones:
-        return str(len(there)) if there else ""
+        return str(len(placed_copies)) if placed_copies else ""
     arriving = f", {coming} to come" if coming else ""
-    return f"{len(there) - len(clones)} + {counted(len(clones), 'clone')}{arriving}"
+    return f"{len(placed_copies) - len(clones)} + {counted(len(clones), 'clone')}{arriving}"
 
 
 def is_held(status: DatasetStatus) -> bool:
@@ -56,23 +56,23 @@ def leaves(dataset: Dataset, status: DatasetStatus, *, created: str, now: str) -
         return ""
     if status.state == "Deleting":
         return "when no pod uses it"
-    known = DatasetJobs(active=_some(status.active_jobs), waiting=_some(status.waiting_jobs))
-    found = standing_of(dataset, status, jobs=known, created=created, now=now)
-    if has_left(status, found):
+    dataset_jobs = DatasetJobs(active=_some(status.active_jobs), waiting=_some(status.waiting_jobs))
+    cache_standing = standing_of(dataset, status, jobs=dataset_jobs, created=created, now=now)
+    if has_left(status, cache_standing):
         return "it has left"
-    if is_kept_by_twin(status, found):
+    if is_kept_by_twin(status, cache_standing):
         return "with another Dataset of its source"
-    match found.tier:
+    match cache_standing.tier:
         case GrantTier.PINNED:
-            if found.unknown:
-                return f"never (no policy {found.unknown})"
+            if cache_standing.unknown:
+                return f"never (no policy {cache_standing.unknown})"
             return "never (pinned)" if dataset.spec.eviction.policy == PIN else "never (schedule never fires)"
         case GrantTier.ACTIVE:
             return "not while it is read"
         case GrantTier.WAITING:
             return "not while jobs wait"
         case GrantTier.KEPT:
-            return f"in {spoken(found.seconds or 0.0)}"
+            return f"in {spoken(cache_standing.seconds or 0.0)}"
         case GrantTier.IDLE:
             return f"if others need room ({dataset.spec.eviction.policy})"
         case GrantTier.DUE:
@@ -85,7 +85,10 @@ def standing_of(
     """How it stands among those that ask for the cache, as the operator decides it."""
     use = UsersOfDataset(jobs=jobs, mounted=status.in_use, last_used=status.last_used_time)
     # Which policies are installed beside the operator is known there only: its condition says that one is missing.
-    missing = any(one.type == names.GRANTED and one.reason == UNKNOWN_POLICY for one in status.conditions)
+    missing = any(
+        condition.type == names.GRANTED and condition.reason == UNKNOWN_POLICY
+        for condition in status.conditions
+    )
     return standing(
         [CacheUser(dataset=dataset, created=created, use=use)],
         size=status.total_bytes,
@@ -94,16 +97,19 @@ def standing_of(
     )
 
 
-def has_left(status: DatasetStatus, found: Standing) -> bool:
+def has_left(status: DatasetStatus, cache_standing: Standing) -> bool:
     """Whether nothing of it is granted any more, and no job asks for it."""
-    gone = status.grant is not None and status.grant.reason in (EVICTED, EXPIRED)
-    return gone and found.tier in (GrantTier.KEPT, GrantTier.IDLE, GrantTier.DUE)
+    grant_ended = status.grant is not None and status.grant.reason in (EVICTED, EXPIRED)
+    return grant_ended and cache_standing.tier in (GrantTier.KEPT, GrantTier.IDLE, GrantTier.DUE)
 
 
-def is_kept_by_twin(status: DatasetStatus, found: Standing) -> bool:
+def is_kept_by_twin(status: DatasetStatus, cache_standing: Standing) -> bool:
     """Whether its time is over, and another Dataset of its source keeps it in the cache."""
-    said = any(one.type == names.GRANTED and one.reason == KEPT_BY_TWIN for one in status.conditions)
-    return said and found.tier is GrantTier.DUE
+    is_kept = any(
+        condition.type == names.GRANTED and condition.reason == KEPT_BY_TWIN
+        for condition in status.conditions
+    )
+    return is_kept and cache_standing.tier is GrantTier.DUE
 
 
 def spoken(seconds: float) -> str:

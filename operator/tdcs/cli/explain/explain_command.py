@@ -69,15 +69,15 @@ def _print(report: _Explained, show_report: Callable[..., None], *, as_json: boo
 
 
 async def _read_pod(api: KubeApi, name: str, namespace: str) -> PodReport:
-    found = await existing(api, PODS, kind="pod", name=name, namespace=namespace)
+    pod = await existing(api, PODS, kind="pod", name=name, namespace=namespace)
     datasets = {}
-    for dataset in datasets_to_read(found):
+    for dataset in datasets_to_read(pod):
         its_namespace, _, short = dataset.partition("/")
         obj = await api.get(DATASETS, name=short, namespace=its_namespace)
         if obj is not None:
             datasets[dataset] = obj
     return explain_pod(
-        PodWorld(pod=found, datasets=datasets, nodes=await _all(api, NODES), pods=await _all(api, PODS))
+        PodWorld(pod=pod, datasets=datasets, nodes=await _all(api, NODES), pods=await _all(api, PODS))
     )
 
 
@@ -102,19 +102,19 @@ def dataset(*, name: str, namespace: str | None, context: str | None, kubeconfig
 
 
 async def _read_dataset(api: KubeApi, name: str, namespace: str) -> list[str]:
-    found = await existing(api, DATASETS, kind="Dataset", name=name, namespace=namespace)
+    obj = await existing(api, DATASETS, kind="Dataset", name=name, namespace=namespace)
     jobs, now = (await api.list(TRAINING_JOBS, namespace=namespace)).items, utc_now()
     try:
-        known = Dataset.model_validate(found)
+        dataset = Dataset.model_validate(obj)
     except ValidationError as error:
         raise click.ClickException(f"Dataset {namespace}/{name}: {explain_invalid(error)}") from error
     return explain_dataset(
         namespace=namespace,
         name=name,
-        dataset=known,
+        dataset=dataset,
         jobs=jobs,
         pods=await _all(api, PODS, namespace=namespace),
-        created=str(found["metadata"].get("creationTimestamp", now)),
+        created=str(obj["metadata"].get("creationTimestamp", now)),
         now=now,
     )
 
@@ -140,7 +140,7 @@ def show(report: JobReport, *, console: Console) -> None:
 def _sentences(report: JobReport) -> list[tuple[str, str]]:
     """What is said of each pod. Pods often wait for the same, which the job says, too: that is said once."""
     first: dict[str, str] = {}
-    found = []
+    sentences = []
     for pod in report.pods:
         reason = pod.sentence.removeprefix("waits: ")
         if reason == pod.sentence:
@@ -148,18 +148,18 @@ def _sentences(report: JobReport) -> list[tuple[str, str]]:
         elif reason in report.headline or reason.partition(": ")[2] in report.headline:
             sentence = "waits for that"
         else:
-            known = first.setdefault(reason, pod.pod)
-            sentence = pod.sentence if known == pod.pod else f"waits for the same as {known}"
-        found.append((pod.pod, sentence))
-    return found
+            first_pod = first.setdefault(reason, pod.pod)
+            sentence = pod.sentence if first_pod == pod.pod else f"waits for the same as {first_pod}"
+        sentences.append((pod.pod, sentence))
+    return sentences
 
 
 def _alternatives(pods: Sequence[PodPlace], *, console: Console) -> None:
     """One table for all pods: they mostly have the same alternatives."""
     rows = {
-        (other.node, other.score, human(other.bytes), other.why_not)
+        (alternative.node, alternative.score, human(alternative.bytes), alternative.why_not)
         for pod in pods
-        for other in pod.alternatives
+        for alternative in pod.alternatives
     }
     if not rows:
         return
@@ -185,21 +185,21 @@ async def _read(api: KubeApi, name: str, namespace: str) -> JobReport:
 
 
 async def _world(api: KubeApi, *, name: str, namespace: str) -> JobWorld:
-    found = await existing(api, TRAINING_JOBS, kind="TrainingJob", name=name, namespace=namespace)
-    uses = [use["name"] for use in (found.get("spec") or {}).get("datasets") or ()]
+    job = await existing(api, TRAINING_JOBS, kind="TrainingJob", name=name, namespace=namespace)
+    uses = [use["name"] for use in (job.get("spec") or {}).get("datasets") or ()]
     datasets = {use: await api.get(DATASETS, name=use, namespace=namespace) for use in uses}
-    own: list[Object] | None = None
+    own_pods: list[Object] | None = None
     with contextlib.suppress(ForbiddenError):
         labels = f"{names.LABEL_TRAINING_JOB}={name}"
-        own = (await api.list(PODS, namespace=namespace, labels=labels)).items
+        own_pods = (await api.list(PODS, namespace=namespace, labels=labels)).items
     return JobWorld(
-        job=found,
+        job=job,
         datasets={use: dataset for use, dataset in datasets.items() if dataset is not None},
-        own_pods=own or (),
-        sees_pods=own is not None,
+        own_pods=own_pods or (),
+        sees_pods=own_pods is not None,
         nodes=await _all(api, NODES),
         pods=await _all(api, PODS),
-        turn=asked_now(await read_world(api, found)) if is_asked(found) else None,
+        turn=asked_now(await read_world(api, job)) if is_asked(job) else None,
     )
 
 
@@ -229,8 +229,8 @@ async def existing(api: KubeApi, resource: Resource, *, kind: str, name: str, na
     Raises:
         click.ClickException: there is none, or the cluster does not know its kind.
     """
-    found = await api.get(resource, name=name, namespace=namespace)
-    if found is None:
+    obj = await api.get(resource, name=name, namespace=namespace)
+    if obj is None:
         if resource is not PODS:
             with contextlib.suppress(ForbiddenError):
                 # The same answer, 404, comes from a cluster without TDCS.
@@ -239,7 +239,7 @@ async def existing(api: KubeApi, resource: Resource, *, kind: str, name: str, na
             f"there is no {kind} {name} in namespace {namespace}; "
             f"kubectl get {resource.plural} -A lists all, -n NAMESPACE chooses another namespace"
         )
-    return found
+    return obj
 
 
 async def _all(api: KubeApi, resource: Resource, *, namespace: str | None = None) -> list[Object] | None:

@@ -34,13 +34,13 @@ _SHOWN = (names.GRANTED, names.PLACED, names.LOADED, names.READY)
 
 def readable(raw: Mapping[str, Object]) -> tuple[dict[str, Dataset], dict[str, str]]:
     """The Datasets that can be understood, and of the others what is wrong."""
-    found, broken = {}, {}
+    parsed, broken = {}, {}
     for name, obj in raw.items():
         try:
-            found[name] = Dataset.model_validate(obj)
+            parsed[name] = Dataset.model_validate(obj)
         except ValidationError as error:
             broken[name] = f"{name}: {explain_invalid(error)}"
-    return found, broken
+    return parsed, broken
 
 
 def described(
@@ -73,31 +73,35 @@ def described(
     if not (status.total_bytes or status.total_files or ranked):
         size = "its size is unknown, as its source has not been listed"
     copies = [copy.id for copy in status.copies if copy.id != names.PRELOADED_COPY]
-    which = f"; {len(copies)} copies, the job reads copy {reads}" if len(copies) > 1 and reads else ""
+    copies_text = f"; {len(copies)} copies, the job reads copy {reads}" if len(copies) > 1 and reads else ""
     if conditions_follow:
         why = _without_messages(why, status)
     unread = f"; it cannot be read now: {why}" if why else ""
     limited = _limited(dataset, status, conditions_follow=conditions_follow)
-    return f"{name}: {size}{which}{limited}{unread}"
+    return f"{name}: {size}{copies_text}{limited}{unread}"
 
 
 def _without_messages(why: str, status: DatasetStatus) -> str:
     """A reason without the message that one of the conditions shown below has, too."""
-    messages = (one.message for one in status.conditions if one.type in _SHOWN and one.message)
-    found = next((message for message in messages if why.endswith(f": {message}")), None)
-    return why if found is None else why.removesuffix(f": {found}")
+    messages = (
+        condition.message for condition in status.conditions if condition.type in _SHOWN and condition.message
+    )
+    repeated = next((message for message in messages if why.endswith(f": {message}")), None)
+    return why if repeated is None else why.removesuffix(f": {repeated}")
 
 
 def _limited(dataset: Dataset, status: DatasetStatus, *, conditions_follow: bool) -> str:
     """Why a job may wait for a place at it, and why no more of it is cached."""
-    found = ""
+    text = ""
     if dataset.spec.access.max_concurrent_jobs:
-        found += f"; {dataset_use.jobs(dataset, status)} (spec.access)"
+        text += f"; {dataset_use.jobs(dataset, status)} (spec.access)"
     if status.grant is not None and status.grant.reason:
-        why = next((one.message for one in status.conditions if one.type == names.GRANTED), "")
+        why = next(
+            (condition.message for condition in status.conditions if condition.type == names.GRANTED), ""
+        )
         because = status.grant.reason if conditions_follow else f"{status.grant.reason}: {why}"
-        found += f"; it may take {human(status.grant.bytes)} ({because})"
-    return found
+        text += f"; it may take {human(status.grant.bytes)} ({because})"
+    return text
 
 
 def explain_dataset(
@@ -120,7 +124,7 @@ def explain_dataset(
         pods: those of its namespace; None when the user may not list them.
     """
     status = dataset.status or DatasetStatus()
-    known = {(namespace, str(job["metadata"]["name"])): job for job in jobs}
+    job_objects = {(namespace, str(job["metadata"]["name"])): job for job in jobs}
     lines = [f"Dataset {namespace}/{name}: {status.state or 'Pending'}"]
     lines.append(described(name, dataset, conditions_follow=True))
     lines += _conditions(status)
@@ -129,8 +133,8 @@ def explain_dataset(
         share = "all of its data" if status.grant.slots == slots.SLOTS else part
         lines.append(f"It may take {human(status.grant.bytes)} of the cache: {share}")
     lines += [_copy(copy, dataset.spec.access) for copy in status.copies if copy.id != names.PRELOADED_COPY]
-    users = jobs_of(namespace=namespace, dataset=name, jobs=known)
-    lines += _jobs(users, known)
+    users = jobs_of(namespace=namespace, dataset=name, jobs=job_objects)
+    lines += _jobs(users, job_objects)
     lines += _pods(pods, namespace=namespace, claim=name, in_use=status.in_use)
     return [*lines, _leaves(dataset, status, jobs=users, created=created, now=now)]
 
@@ -138,15 +142,17 @@ def explain_dataset(
 def _conditions(status: DatasetStatus) -> list[str]:
     """A line for each message, such as `Loaded=True, Ready=True: 3.0 MB of 3.0 MB on 2 nodes`: those that say the same
     are together. A reason that repeats the name of a condition that is true is left out."""
-    found: dict[tuple[str, str, str], list[Condition]] = {}
-    for one in status.conditions:
-        if one.type in _SHOWN:
-            found.setdefault((one.status, one.reason, one.message), []).append(one)
+    by_message: dict[tuple[str, str, str], list[Condition]] = {}
+    for condition in status.conditions:
+        if condition.type in _SHOWN:
+            by_message.setdefault((condition.status, condition.reason, condition.message), []).append(
+                condition
+            )
     lines = []
-    for (truth, reason, message), same in found.items():
-        which = ", ".join(f"{one.type}={truth}" for one in same)
+    for (truth, reason, message), conditions in by_message.items():
+        types = ", ".join(f"{condition.type}={truth}" for condition in conditions)
         why = "" if truth == "True" and reason in (*_SHOWN, names.MOUNTED) else f" ({reason})"
-        lines.append(f"{which}{why}: {message}" if message else f"{which}{why}")
+        lines.append(f"{types}{why}: {message}" if message else f"{types}{why}")
     return lines
 
 
@@ -160,13 +166,13 @@ def _copy(copy: Copy, access: Access) -> str:
     return f"Copy {copy.id}: {human(size)} on {where}{further}{places}{idle}"
 
 
-def _jobs(jobs: DatasetJobs, known: Mapping[tuple[str, str], Object]) -> list[str]:
+def _jobs(jobs: DatasetJobs, job_objects: Mapping[tuple[str, str], Object]) -> list[str]:
     """The jobs that name it: those that were admitted, whether their pods run or not, and those that wait."""
     lines = []
-    for verb, found in (("Used by", jobs.active), ("Waited for by", jobs.waiting)):
-        if found:
-            more = f" and {len(found) - NAMED_JOBS} more" if len(found) > NAMED_JOBS else ""
-            named = ", ".join(_job(known[key], key[1]) for key in found[:NAMED_JOBS])
+    for verb, keys in (("Used by", jobs.active), ("Waited for by", jobs.waiting)):
+        if keys:
+            more = f" and {len(keys) - NAMED_JOBS} more" if len(keys) > NAMED_JOBS else ""
+            named = ", ".join(_job(job_objects[key], key[1]) for key in keys[:NAMED_JOBS])
             lines.append(f"{verb} {named}{more}")
     return lines
 
@@ -204,19 +210,19 @@ def _leaves(dataset: Dataset, status: DatasetStatus, *, jobs: DatasetJobs, creat
     if status.grant is None:
         return "What of it may be in the cache is not decided yet"
     eviction = dataset.spec.eviction
-    found = dataset_use.standing_of(dataset, status, jobs=jobs, created=created, now=now)
+    cache_standing = dataset_use.standing_of(dataset, status, jobs=jobs, created=created, now=now)
     used = f", last used {status.last_used_time}" if status.last_used_time else ", not used yet"
-    if dataset_use.has_left(status, found):
+    if dataset_use.has_left(status, cache_standing):
         return f"It has left the cache, and is loaded again when a job asks for it{used}"
     when = _rule(eviction)
-    if dataset_use.is_kept_by_twin(status, found):
+    if dataset_use.is_kept_by_twin(status, cache_standing):
         return (
             f"It was to leave the cache {when}, but another Dataset of the same source keeps the blocks that both use: "
             f"it leaves with that one{used}"
         )
-    match found.tier:
-        case GrantTier.PINNED if found.unknown:
-            return f"It does not leave the cache: no eviction policy {found.unknown} is installed"
+    match cache_standing.tier:
+        case GrantTier.PINNED if cache_standing.unknown:
+            return f"It does not leave the cache: no eviction policy {cache_standing.unknown} is installed"
         case GrantTier.PINNED if eviction.policy == PIN:
             return "It never leaves the cache (spec.eviction.policy Pin)"
         case GrantTier.PINNED:
@@ -228,7 +234,7 @@ def _leaves(dataset: Dataset, status: DatasetStatus, *, jobs: DatasetJobs, creat
         case GrantTier.WAITING:
             return f"It stays in the cache while jobs wait for it, and is then subject to spec.eviction: {when}{used}"
         case GrantTier.KEPT:
-            return f"It leaves the cache {when}: in {dataset_use.spoken(found.seconds or 0.0)}{used}"
+            return f"It leaves the cache {when}: in {dataset_use.spoken(cache_standing.seconds or 0.0)}{used}"
         case GrantTier.IDLE:
             return f"Idle, it leaves the cache {when}{used}"
         case GrantTier.DUE:

@@ -120,7 +120,7 @@ def explain(world: JobWorld) -> JobReport:
             broken.get(use.name) or described(use.name, datasets.get(use.name), reads=chosen.get(use.name))
             for use in job.spec.datasets
         ),
-        pods=tuple(replace(one, alternatives=()) for one in places)
+        pods=tuple(replace(pod_place, alternatives=()) for pod_place in places)
         if status.state == "Suspended"  # none of its pods is there, or about to be placed
         else places,
         remarks=tuple(_remarks(job, status, world)),
@@ -175,7 +175,7 @@ def place(
     held = bytes_on_node(node=pod.node, copies=copies) if pod.node else 0
     score = scores.get(pod.node, 0) if reads and pod.node else None
     best = max(scores.values(), default=0)
-    others = (
+    alternatives = (
         tuple(_alternatives(pod, spec=spec, copies=copies, scores=scores, free=free, nodes=nodes, by=by))
         if reads
         else ()
@@ -194,12 +194,14 @@ def place(
             score=score,
             best=best,
             reads=reads,
-            others=others,
+            alternatives=alternatives,
             copies=copies,
             past=past,
             by=by,
         ),
-        alternatives=tuple(other for other in others if other.node not in own_nodes)[:ALTERNATIVES],
+        alternatives=tuple(alternative for alternative in alternatives if alternative.node not in own_nodes)[
+            :ALTERNATIVES
+        ],
     )
 
 
@@ -210,7 +212,7 @@ def _sentence(
     score: int | None,
     best: int,
     reads: bool,
-    others: Sequence[Alternative],
+    alternatives: Sequence[Alternative],
     copies: Sequence[CopyOnNodes],
     past: bool,
     by: Placer,
@@ -231,16 +233,18 @@ def _sentence(
     if best == 0:
         return f"{on}; nothing of its data is cached anywhere now, so no node is better"
     holds = "now holds" if past else "holds"
-    which = "; it" if by.named else ", which"
-    text = f"{on}{which} {holds} {human(held)} of its {human(total)} (score {score} of {MAX_SCORE})"
+    pronoun = "; it" if by.named else ", which"
+    text = f"{on}{pronoun} {holds} {human(held)} of its {human(total)} (score {score} of {MAX_SCORE})"
     if score is not None and score >= best:
         return f"{text}: no node holds more"
-    better = [other for other in others if other.score > (score or 0)][:ALTERNATIVES]
-    named = "; ".join(f"{other.node} has score {other.score}: {other.why_not}" for other in better)
-    more = all(other.bytes > held for other in better)
+    better = [alternative for alternative in alternatives if alternative.score > (score or 0)][:ALTERNATIVES]
+    named = "; ".join(
+        f"{alternative.node} has score {alternative.score}: {alternative.why_not}" for alternative in better
+    )
+    more = all(alternative.bytes > held for alternative in better)
     why = "others hold more" if more else "others are of the copy that it is to read"
     if by.named:
-        scores = ", ".join(f"{other.node} has score {other.score}" for other in better)
+        scores = ", ".join(f"{alternative.node} has score {alternative.score}" for alternative in better)
         return f"{text}, though {why} ({scores}): no scheduler was asked" if scores else text
     return f"{text}, though {why}: {named}" if named else text
 
@@ -262,8 +266,8 @@ def _alternatives(
     nodes: Sequence[Object] | None,
     by: Placer,
 ) -> list[Alternative]:
-    known = {node["metadata"]["name"]: node for node in nodes or ()}
-    asked = pod_requests(spec)
+    node_objects = {node["metadata"]["name"]: node for node in nodes or ()}
+    requested = pod_requests(spec)
     ranked = sorted(scores.items(), key=lambda item: (-item[1], item[0]))
     return [
         Alternative(
@@ -272,8 +276,8 @@ def _alternatives(
             bytes=bytes_on_node(node=node, copies=copies),
             why_not=why_not(
                 spec=spec,
-                asked=asked,
-                node=known.get(node),
+                requested=requested,
+                node=node_objects.get(node),
                 free=None if free is None else free.get(node),
                 listed=nodes is not None,
                 by=by,
@@ -285,19 +289,21 @@ def _alternatives(
     ]
 
 
-def _pods(job: TrainingJob, name: str, status: TrainingJobStatus, own: Sequence[Object]) -> list[PodView]:
+def _pods(
+    job: TrainingJob, name: str, status: TrainingJobStatus, own_pods: Sequence[Object]
+) -> list[PodView]:
     """The pods, and those that only the status remembers: all of a job without pods, else those that were cleaned
     up after its end or its suspension. While it runs, a pod that is not there was replaced."""
-    live = newest(pod_view(pod) for pod in own)
+    live = newest(pod_view(pod) for pod in own_pods)
     if live and status.state not in ENDED_STATES | {"Suspended"}:
         return live
-    there = {pod["metadata"]["name"] for pod in own}
-    gone = [
+    live_names = {pod["metadata"]["name"] for pod in own_pods}
+    gone_pods = [
         PodView(name=place.pod, role=_role_of(place.pod, job, name), node=place.node, phase=GONE)
         for place in status.placement
-        if place.pod not in there
+        if place.pod not in live_names
     ]
-    return sorted([*live, *gone], key=lambda pod: ROLES.index(pod.role))
+    return sorted([*live, *gone_pods], key=lambda pod: ROLES.index(pod.role))
 
 
 def _role_of(pod: str, job: TrainingJob, name: str) -> Role:
@@ -311,46 +317,46 @@ def _is_past(pod: PodView, status: TrainingJobStatus) -> bool:
 
 
 def _remarks(job: TrainingJob, status: TrainingJobStatus, world: JobWorld) -> list[str]:
-    found = []
+    remarks = []
     if world.turn is not None and world.turn.message != status.message:
         does = "may start" if world.turn.admitted else "waits"
-        found.append(f"As things are now, it {does} ({world.turn.reason}): {world.turn.message}.")
+        remarks.append(f"As things are now, it {does} ({world.turn.reason}): {world.turn.message}.")
     if not world.sees_pods:
-        found.append(
+        remarks.append(
             "What is said of its pods is what its status remembers: you may not list pods in its namespace (ask an "
             f"administrator to bind the ClusterRole {VIEW} to you there)."
         )
     meetings = {use.dataset: use.meeting for use in status.copies if use.meeting is not None}
     if status.locality_percent is not None:
-        grew = any(one.way == "Grow" for one in meetings.values())
+        grew = any(meeting.way == "Grow" for meeting in meetings.values())
         when = "With the copies that come to its nodes" if grew else "When its pods were placed"
-        found.append(f"{when}, its locality {'is' if grew else 'was'} {status.locality_percent}.")
-    found += [text for name, one in meetings.items() if (text := meeting_sentence(name, one))]
+        remarks.append(f"{when}, its locality {'is' if grew else 'was'} {status.locality_percent}.")
+    remarks += [text for name, meeting in meetings.items() if (text := meeting_sentence(name, meeting))]
     if status.data_stall is not None:
-        found.append(_waits(status.data_stall))
+        remarks.append(_waits(status.data_stall))
     named = _named_nodes(job)
     if named and job.spec.datasets:
-        found.append(
+        remarks.append(
             f"No scheduler places its pods of {' and '.join(named)}, and their data is not looked at: the "
             "template names the node (spec.nodeName). Use spec.nodeSelector instead to have them placed by data among "
             "some nodes."
         )
     scheduled = any(role in READING_ROLES and role not in named for role in job.spec.by_role())
     if scheduled and job.spec.scheduling.mode == "Affinity":
-        found.append("Its pods prefer the nodes that held data when it was admitted (mode Affinity).")
+        remarks.append("Its pods prefer the nodes that held data when it was admitted (mode Affinity).")
     elif scheduled and job.spec.datasets:
-        found.append(_ranking(job, world))
-    left = any(
+        remarks.append(_ranking(job, world))
+    leaves_nodes = any(
         names.ANNOTATION_LEAVE_NODES in (pod["metadata"].get("annotations") or {}) for pod in world.own_pods
     )
-    if left and job.spec.scheduling.mode == "Extender":  # the extender sees no other pods
-        found.append(
+    if leaves_nodes and job.spec.scheduling.mode == "Extender":  # the extender sees no other pods
+        remarks.append(
             "When it was admitted, jobs with larger pods waited or ran: its pods left them empty nodes, also such with "
             "its data, while others had room."
         )
     if any(pod["metadata"].get("deletionTimestamp") for pod in world.own_pods):
-        found.append("Some of its pods are being deleted.")
-    return found
+        remarks.append("Some of its pods are being deleted.")
+    return remarks
 
 
 def _waits(stall: DataStall) -> str:
@@ -387,7 +393,7 @@ def _ranking(job: TrainingJob, world: JobWorld) -> str:
     pods = pods or [("Worker", None)]
     strangers = {_stranger(job, pod, role) for role, pod in pods if role in READING_ROLES} - {""}
     if strangers:
-        templates = [each.template["spec"] for each in job.spec.by_role().values()]
+        templates = [role_spec.template["spec"] for role_spec in job.spec.by_role().values()]
         remedy = (
             "remove schedulerName from the template"
             if any(template.get("schedulerName") for template in templates)

@@ -28,10 +28,10 @@ def meeting_sentence(dataset: str, meeting: DataMeeting) -> str:
         return f"It reads Dataset {dataset} from other nodes ({remote}): {why}.{vain}"
     if meeting.way != "Grow":
         return ""
-    shown = ", ".join(meeting.nodes[:NODES_NAMED])
+    first_nodes = ", ".join(meeting.nodes[:NODES_NAMED])
     more = f" and {len(meeting.nodes) - NODES_NAMED} more" if len(meeting.nodes) > NODES_NAMED else ""
     text = (
-        f"The nodes with Dataset {dataset} had no room for it, so the copy grows onto {shown}{more}: "
+        f"The nodes with Dataset {dataset} had no room for it, so the copy grows onto {first_nodes}{more}: "
         f"{human(meeting.bytes or 0)}, expected to take {meeting.expected_seconds or 0} s and to cost the job "
         f"{meeting.grow_seconds or 0} s; reading from other nodes was {remote}"
     )
@@ -50,12 +50,14 @@ def meeting_sentence(dataset: str, meeting: DataMeeting) -> str:
 
 def _waited(dataset: str, meeting: DataMeeting) -> str:
     """Of a job that waited for room on the nodes of its data, and got it."""
-    others = {
+    costs = {
         "a copy on other nodes": meeting.grow_seconds,
         "reading from other nodes": meeting.remote_seconds,
     }
-    other = next((f"; {what} was to cost {cost} s" for what, cost in others.items() if cost is not None), "")
+    other_text = next(
+        (f"; {way} was to cost {cost} s" for way, cost in costs.items() if cost is not None), ""
+    )
     return (
         f"It waited {meeting.waited_seconds or 0} s for room on the nodes with Dataset {dataset}, and got it: that was "
-        f"expected after {meeting.expected_seconds or 0} s, and to cost it {meeting.wait_seconds or 0} s{other}."
+        f"expected after {meeting.expected_seconds or 0} s, and to cost it {meeting.wait_seconds or 0} s{other_text}."
     )

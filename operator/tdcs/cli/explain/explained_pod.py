@@ -59,8 +59,8 @@ def request_of(pod: Object) -> PrioritizeRequest:
     metadata = pod["metadata"]
     annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
     mounted = [
-        (each.get("persistentVolumeClaim") or {}).get("claimName", "")
-        for each in pod["spec"].get("volumes") or ()
+        (volume.get("persistentVolumeClaim") or {}).get("claimName", "")
+        for volume in pod["spec"].get("volumes") or ()
     ]
     index = names.ANNOTATION_COMPLETION_INDEX
     return PrioritizeRequest(
@@ -78,7 +78,7 @@ def request_of(pod: Object) -> PrioritizeRequest:
 def datasets_to_read(pod: Object) -> list[str]:
     """The Datasets that a pod may read, as `namespace/name`: those of its annotation, and of its claims."""
     request = request_of(pod)
-    return list(dict.fromkeys([*(each.dataset for each in _named(request)), *request.claims]))
+    return list(dict.fromkeys([*(reference.dataset for reference in _named(request)), *request.claims]))
 
 
 def explain_pod(world: PodWorld) -> PodReport:
@@ -91,10 +91,10 @@ def explain_pod(world: PodWorld) -> PodReport:
     references = (
         [] if request.opted_out else with_claims(_named(request), claims=request.claims, datasets=view)
     )
-    reads = {each.dataset: each.copy for each in read_by(references, index=request.index)}
-    known, broken = readable({name: world.datasets[name] for name in reads if name in world.datasets})
+    reads = {reference.dataset: reference.copy for reference in read_by(references, index=request.index)}
+    parsed, broken = readable({name: world.datasets[name] for name in reads if name in world.datasets})
     scheduler = str(pod["spec"].get("schedulerName") or DEFAULT_SCHEDULER)
-    seen, named = pod_view(pod), names_its_node(pod)
+    shown_pod, named = pod_view(pod), names_its_node(pod)
     return PodReport(
         pod=request.pod,
         scheduler=scheduler,
@@ -102,22 +102,22 @@ def explain_pod(world: PodWorld) -> PodReport:
             request, pod, scheduler, reads=bool(reads), unreadable=ranking.unreadable, named=named
         ),
         datasets=tuple(
-            broken.get(name) or described(name, known.get(name), reads=copy) for name, copy in reads.items()
+            broken.get(name) or described(name, parsed.get(name), reads=copy) for name, copy in reads.items()
         ),
         place=place(
-            seen,
+            shown_pod,
             spec={**pod["spec"], "nodeName": None},
-            copies=held(known),
-            scores=ranking.scores if known else {},
+            copies=held(parsed),
+            scores=ranking.scores if parsed else {},
             free=free_room(nodes=world.nodes, pods=world.pods),
             nodes=world.nodes,
             by=Placer(
                 stranger="" if scheduler == names.SCHEDULER_NAME else scheduler,
                 named=named,
-                placed=bool(seen.node),
+                placed=bool(shown_pod.node),
             ),
-            own_nodes={seen.node},
-            past=seen.going or seen.phase in ENDED_POD_PHASES,
+            own_nodes={shown_pod.node},
+            past=shown_pod.going or shown_pod.phase in ENDED_POD_PHASES,
         ),
     )
 
@@ -139,8 +139,10 @@ def _affinity_to(pod: Object) -> str:
             f"required node affinity to {counted(len(needed), 'node')} that held its data when it was made: it runs on "
             "no other one"
         )
-    wanted = {name for term in node.get(PREFERRED) or () for name in named_node(term.get("preference") or {})}
-    if not wanted:
+    named_nodes = {
+        name for term in node.get(PREFERRED) or () for name in named_node(term.get("preference") or {})
+    }
+    if not named_nodes:
         return ""
     gated = pod["spec"].get("schedulingGates")
     since = (
@@ -149,8 +151,8 @@ def _affinity_to(pod: Object) -> str:
         else "when it was made, or lost its last gate"
     )
     return (
-        f"preferred node affinity to {counted(len(wanted), 'node')} that held its data {since}: one preference among "
-        "those of that scheduler"
+        f"preferred node affinity to {counted(len(named_nodes), 'node')} that held its data {since}: one preference "
+        "among those of that scheduler"
     )
 
 

@@ -45,7 +45,7 @@ def names_its_node(pod: Object) -> bool:
 def why_not(
     *,
     spec: Mapping[str, Any],
-    asked: Mapping[str, int],
+    requested: Mapping[str, int],
     node: Object | None,
     free: Mapping[str, int] | None,
     listed: bool,
@@ -56,7 +56,7 @@ def why_not(
 
     Args:
         spec: the pod's.
-        asked: what it asks for.
+        requested: what it asks for.
         node: None when there is no such node any more.
         free: what the node has left; None when that cannot be known.
         listed: whether nodes could be listed at all.
@@ -72,10 +72,10 @@ def why_not(
         return "its labels or taints keep the pod away"
     if free is None:
         return "whether it had room is unknown: you may not list the pods of all namespaces"
-    for resource, amount in sorted(asked.items(), key=lambda item: item[0] != names.GPU_RESOURCE):
+    for resource, amount in sorted(requested.items(), key=lambda item: item[0] != names.GPU_RESOURCE):
         if free.get(resource, 0) < amount:
-            there = max(free.get(resource, 0), 0)
-            return f"it has {shown(resource, there)} free for the {shown(resource, amount)} that the pod asks for"
+            free_amount = max(free.get(resource, 0), 0)
+            return f"it has {shown(resource, free_amount)} free for the {shown(resource, amount)} that the pod asks for"
     if not by.placed:
         return "it has room now; the pod has not been placed yet"
     if by.stranger:
@@ -91,7 +91,7 @@ def why_not(
 def why_not_then(
     *,
     role: Role,
-    asked: Mapping[str, int],
+    requested: Mapping[str, int],
     node: ConsideredNode,
     taken_by_job: Mapping[str, int],
     by: Placer,
@@ -101,7 +101,7 @@ def why_not_then(
 
     Args:
         role: the pod's.
-        asked: what it asks for.
+        requested: what it asks for.
         node: what the status of its job says of the node.
         taken_by_job: what other pods of the job took there.
         by: who placed it.
@@ -112,12 +112,12 @@ def why_not_then(
     if role in node.closed_to:
         return "its labels or taints kept the pod away"
     free = amounts(node.free)
-    for resource, amount in sorted(asked.items(), key=lambda item: item[0] != names.GPU_RESOURCE):
+    for resource, amount in sorted(requested.items(), key=lambda item: item[0] != names.GPU_RESOURCE):
         if resource not in free:
             continue
         if free[resource] < amount:
-            had = shown(resource, free[resource])
-            return f"it had {had} free for the {shown(resource, amount)} that the pod asks for"
+            free_text = shown(resource, free[resource])
+            return f"it had {free_text} free for the {shown(resource, amount)} that the pod asks for"
         if free[resource] - taken_by_job.get(resource, 0) < amount:
             return f"other pods of the job took its {shown(resource, free[resource])} that were free"
     if by.stranger:
@@ -136,14 +136,14 @@ def free_room(
     """What each node has left; None when that cannot be known."""
     if nodes is None or pods is None:
         return None
-    taken: dict[str, dict[str, int]] = {}
+    taken_on: dict[str, dict[str, int]] = {}
     for pod in pods:
         node = pod["spec"].get("nodeName")
         if node and not pod_has_ended(pod):
-            taken[node] = added((taken.get(node, {}), pod_requests(pod["spec"])))
+            taken_on[node] = added((taken_on.get(node, {}), pod_requests(pod["spec"])))
     return {
         (name := node["metadata"]["name"]): {
-            resource: value - taken.get(name, {}).get(resource, 0)
+            resource: value - taken_on.get(name, {}).get(resource, 0)
             for resource, value in {
                 PODS: 110,
                 **amounts((node.get("status") or {}).get("allocatable")),

@@ -43,15 +43,16 @@ def asked_now(world: PlanWorld) -> Decision | None:
         role: stores.jobs.get((world.namespace, names.role_job_name(job=world.name, role=role)))
         for role in job.spec.by_role()
     }
-    seen = observe(obj, job, children, stores=stores)
-    if seen.known.reason == Reason.NO_CLAIM:
-        seen = replace(seen, missing_claim=seen.known.message or "")
+    observed = observe(obj, job, children, stores=stores)
+    if observed.known.reason == Reason.NO_CLAIM:
+        observed = replace(observed, missing_claim=observed.known.message or "")
     mine = workload_name(world.name)
     workload = next(
         (
-            each
-            for each in world.of(WORKLOADS)
-            if (each["metadata"].get("namespace"), each["metadata"]["name"]) == (world.namespace, mine)
+            workload
+            for workload in world.of(WORKLOADS)
+            if (workload["metadata"].get("namespace"), workload["metadata"]["name"])
+            == (world.namespace, mine)
         ),
         None,
     )
@@ -59,7 +60,7 @@ def asked_now(world: PlanWorld) -> Decision | None:
         stores=stores,
         settings=world.settings,
         obj=obj,
-        observed=seen,
+        observed=observed,
         standing=standing_of(workload),
         now=world.now,
     ).decision

@@ -51,19 +51,19 @@ async def read_world(api: KubeApi, *, namespace: str | None) -> ListedObjects:
         TRAINING_JOBS: [namespace],
     }
     listed = await asyncio.gather(
-        *(_list_permitted(api, resource, namespaces=each) for resource, each in scopes.items())
+        *(_list_permitted(api, resource, namespaces=scope) for resource, scope in scopes.items())
     )
-    found = dict(zip(scopes, listed, strict=True))
+    listing_of = dict(zip(scopes, listed, strict=True))
     limits = {
         resource.plural: may_not_list(resource, namespace=scopes[resource][0])
-        for resource, objects in found.items()
+        for resource, objects in listing_of.items()
         if objects is None
     }
     return ListedObjects(
-        clusters=found[CACHE_CLUSTERS] or (),
-        datasets=found[DATASETS] or (),
-        preloads=found[PRELOADS] or (),
-        jobs=found[TRAINING_JOBS] or (),
+        clusters=listing_of[CACHE_CLUSTERS] or (),
+        datasets=listing_of[DATASETS] or (),
+        preloads=listing_of[PRELOADS] or (),
+        jobs=listing_of[TRAINING_JOBS] or (),
         limits=limits,
         lease=await read_lease(api),
     )
@@ -94,10 +94,10 @@ async def check_namespace(api: KubeApi, namespace: str) -> None:
         click.ClickException: there is none.
     """
     try:
-        found = await api.get(NAMESPACES, name=namespace)
+        namespace_object = await api.get(NAMESPACES, name=namespace)
     except ForbiddenError:
         return
-    if found is None:
+    if namespace_object is None:
         raise click.ClickException(
             f"there is no namespace {namespace}; kubectl get namespaces lists all, -A shows the objects of all"
         )

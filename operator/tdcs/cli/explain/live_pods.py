@@ -39,8 +39,8 @@ class PodRow(msgspec.Struct, frozen=True, kw_only=True):
 def kept_pod(pod: Object) -> Object:
     """A pod as the informer keeps it: its metadata, and the rest as a row."""
     metadata = pod["metadata"]
-    kept = {field: metadata.get(field, "") for field in ("name", "namespace", "resourceVersion")}
-    return {"metadata": kept, "row": pod_row(pod)}
+    kept_metadata = {field: metadata.get(field, "") for field in ("name", "namespace", "resourceVersion")}
+    return {"metadata": kept_metadata, "row": pod_row(pod)}
 
 
 def pod_row(pod: Object) -> PodRow:
@@ -48,10 +48,15 @@ def pod_row(pod: Object) -> PodRow:
     labels = metadata.get("labels") or {}
     job = labels.get(names.LABEL_TRAINING_JOB, "")
     owner: Object = next(
-        (each for each in metadata.get("ownerReferences") or () if each.get("controller")), {}
+        (owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")), {}
     )
     scheduled: Object = next(
-        (each for each in status.get("conditions") or () if each.get("type") == "PodScheduled"), {}
+        (
+            condition
+            for condition in status.get("conditions") or ()
+            if condition.get("type") == "PodScheduled"
+        ),
+        {},
     )
     return PodRow(
         namespace=metadata["namespace"],

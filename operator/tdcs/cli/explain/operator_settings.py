@@ -27,10 +27,10 @@ async def read_settings(api: KubeApi, *, namespace: str) -> FoundSettings:
     """The settings of the operator in this namespace."""
     cannot = "how the queue is set (preemption, aging, order, nodes), so that the chart's defaults are taken"
     try:
-        found = (await api.list(DEPLOYMENTS, namespace=namespace, labels=OPERATOR)).items
+        deployments = (await api.list(DEPLOYMENTS, namespace=namespace, labels=OPERATOR)).items
     except ForbiddenError:
         return FoundSettings(unknown=f"{cannot}: you may not list Deployments in namespace {namespace}")
-    commands = [command for each in found if (command := _arguments(each)) is not None]
+    commands = [command for deployment in deployments if (command := _arguments(deployment)) is not None]
     if len(commands) != 1:
         count = "no" if not commands else f"{len(commands)}"
         text = f"{cannot}: namespace {namespace} has {count} Deployments of an operator (label {OPERATOR})"
@@ -46,5 +46,5 @@ def _arguments(deployment: Object) -> Sequence[str] | None:
     for container in deployment["spec"]["template"]["spec"].get("containers") or ():
         command, *options = container.get("args") or ("",)
         if command == "operator":
-            return [str(each) for each in options]
+            return [str(option) for option in options]
     return None

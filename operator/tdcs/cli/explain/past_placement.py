@@ -45,44 +45,48 @@ class PastPlacements:
         if then is None or (pod.waiting is not None and not past):
             return None
         nodes = {node.name: node for node in then.nodes}
-        own = nodes[pod.node]
-        others = [
+        own_node = nodes[pod.node]
+        alternatives = [
             Alternative(
                 node=node.name,
                 score=node.score,
                 bytes=node.cached_bytes,
                 why_not=why_not_then(
                     role=pod.role,
-                    asked=pod_requests(self.templates[pod.role]),
+                    requested=pod_requests(self.templates[pod.role]),
                     node=node,
                     taken_by_job=self._taken(node.name),
                     by=by,
-                    better=node.score > own.score,
+                    better=node.score > own_node.score,
                 ),
             )
             for node in sorted(nodes.values(), key=lambda node: (-node.score, node.name))
             if node.name != pod.node and node.score
         ]
-        own_nodes = {place.node for place in self.status.placement} | {each.node for each in self.pods}
+        own_nodes = {place.node for place in self.status.placement} | {
+            pod_view.node for pod_view in self.pods
+        }
         return PodPlace(
             pod=pod.name,
             role=pod.role,
             node=pod.node,
             phase=pod.phase,
-            bytes=own.cached_bytes,
-            score=own.score,
+            bytes=own_node.cached_bytes,
+            score=own_node.score,
             best_score=max(node.score for node in nodes.values()),
             sentence=_sentence(
                 pod,
-                own=own.cached_bytes,
-                score=own.score,
+                own_bytes=own_node.cached_bytes,
+                score=own_node.score,
                 total=self.total_bytes,
-                others=others,
+                alternatives=alternatives,
                 by=by,
                 past=past,
             )
-            + (f"; now it holds {human(held_now)}" if held_now != own.cached_bytes else ""),
-            alternatives=tuple(other for other in others if other.node not in own_nodes)[:ALTERNATIVES],
+            + (f"; now it holds {human(held_now)}" if held_now != own_node.cached_bytes else ""),
+            alternatives=tuple(
+                alternative for alternative in alternatives if alternative.node not in own_nodes
+            )[:ALTERNATIVES],
             time=then.time,
         )
 
@@ -99,30 +103,35 @@ class PastPlacements:
 
     def _taken(self, node: str) -> dict[str, int]:
         """What pods of the job take of a node."""
-        return added(pod_requests(self.templates[each.role]) for each in self.pods if each.node == node)
+        return added(
+            pod_requests(self.templates[pod_view.role]) for pod_view in self.pods if pod_view.node == node
+        )
 
 
 def _sentence(
     pod: PodView,
     *,
-    own: int,
+    own_bytes: int,
     score: int,
     total: int,
-    others: Sequence[Alternative],
+    alternatives: Sequence[Alternative],
     by: Placer,
     past: bool,
 ) -> str:
     on = f"{'was' if past else 'is'} on {pod.node}"
     if by.named:
         on = f"{on}, the node that it names itself (spec.nodeName)"
-    if not score and not others:
+    if not score and not alternatives:
         return f"{on}; when it was placed nothing of its data was cached anywhere, so no node was better"
-    which = "; it" if by.named else ", which"
-    text = f"{on}{which} held {human(own)} of its {human(total)} when it was placed (score {score} of {MAX_SCORE})"
-    better = [other for other in others if other.score > score][:ALTERNATIVES]
+    pronoun = "; it" if by.named else ", which"
+    held_text = f"held {human(own_bytes)} of its {human(total)} when it was placed"
+    text = f"{on}{pronoun} {held_text} (score {score} of {MAX_SCORE})"
+    better = [alternative for alternative in alternatives if alternative.score > score][:ALTERNATIVES]
     if not better:
         return f"{text}: no node held more"
-    more = all(other.bytes > own for other in better)
+    more = all(alternative.bytes > own_bytes for alternative in better)
     why = "others held more" if more else "others were of the copy that it is to read"
-    named = "; ".join(f"{other.node} had score {other.score}: {other.why_not}" for other in better)
+    named = "; ".join(
+        f"{alternative.node} had score {alternative.score}: {alternative.why_not}" for alternative in better
+    )
     return f"{text}, though {why}: {named}"

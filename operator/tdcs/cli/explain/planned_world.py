@@ -83,7 +83,7 @@ class PlanWorld:
     @property
     def _names_a_class(self) -> bool:
         jobs = (self.job, *self.of(TRAINING_JOBS))
-        return any("priorityClassName" in str(each.get("spec")) and not has_ended(each) for each in jobs)
+        return any("priorityClassName" in str(job.get("spec")) and not has_ended(job) for job in jobs)
 
     @property
     def namespace(self) -> str:
@@ -148,13 +148,13 @@ def applied(world: PlanWorld, *, conditions: Sequence[str]) -> Object:
         "status": {
             "conditions": [
                 {
-                    "type": each,
+                    "type": condition,
                     "status": "True",
                     "reason": "Planned",
                     "message": "",
                     "lastTransitionTime": world.now,
                 }
-                for each in conditions
+                for condition in conditions
             ]
         },
     }
@@ -162,8 +162,8 @@ def applied(world: PlanWorld, *, conditions: Sequence[str]) -> Object:
 
 def operator_namespace(cache_clusters: Sequence[Object]) -> str:
     """Where the CacheClusters live that count: the usual namespace, or the only one that has some."""
-    found = sorted({str(each["metadata"].get("namespace", "")) for each in cache_clusters})
-    return names.SYSTEM_NAMESPACE if names.SYSTEM_NAMESPACE in found or not found else found[0]
+    namespaces = sorted({str(cluster["metadata"].get("namespace", "")) for cluster in cache_clusters})
+    return names.SYSTEM_NAMESPACE if names.SYSTEM_NAMESPACE in namespaces or not namespaces else namespaces[0]
 
 
 def _by_key(world: PlanWorld, resource: Resource) -> dict[tuple[str, str], Object]:

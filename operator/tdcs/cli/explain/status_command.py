@@ -140,8 +140,8 @@ def clusters(objects: Sequence[Object]) -> Table:
         )
         for worker in status.get("workers") or ():
             if worker.get("state") != "Ready":
-                left = worker.get("lastCopyBytes")
-                moving = f"{human(left)} to move" if left else ""
+                bytes_to_move = worker.get("lastCopyBytes")
+                moving = f"{human(bytes_to_move)} to move" if bytes_to_move else ""
                 table.add_row(
                     f"  {escape(worker['node'])}", "", _coloured(worker.get("state", "?")), "", "", moving, ""
                 )
@@ -158,13 +158,13 @@ def datasets(objects: Sequence[Object], *, everywhere: bool) -> Table:
             for node in copy.get("nodes") or ()
             if node.get("bytes")
         }
-        wanted = status.get("wantedBytes", 0)
+        wanted_bytes = status.get("wantedBytes", 0)
         table.add_row(
             escape(_title(obj, everywhere)),
             _coloured(status.get("state", "Pending")),
             escape(str(status.get("reason") or "")),
             status.get("loaded") or (f"{status['cached']} cached" if status.get("cached") else ""),
-            _bar(status.get("loadedBytes", 0), wanted) if wanted else "",
+            _bar(status.get("loadedBytes", 0), wanted_bytes) if wanted_bytes else "",
             status.get("rate", ""),
             human(status["totalBytes"]) if status.get("totalBytes") else "",
             str(status.get("totalFiles") or ""),
@@ -192,8 +192,8 @@ def uses(objects: Sequence[Object], *, everywhere: bool, now: str) -> Table:
             dataset_use.jobs(dataset, status),
             dataset_use.leaves(dataset, status, created=created, now=now),
         )
-        granted, _, asked, _ = cells
-        if granted or asked or dataset_use.is_held(status):
+        granted, _, jobs_text, _ = cells
+        if granted or jobs_text or dataset_use.is_held(status):
             table.add_row(escape(_title(obj, everywhere)), *map(escape, cells))
     return table
 
@@ -242,7 +242,9 @@ def pods_in_words(job: Object) -> str:
     """Workers that are ready; of a job that has ended, as none is ready any more, the pods by which it ended that
     succeeded: where these are a chief, a launcher or worker 0, the other pods were ended with them."""
     status, workers = _status(job), job.get("spec", {}).get("workers", 1)
-    counts = {one.get("name"): one for one in status.get("replicaStatuses") or ()}
+    counts = {
+        status_of_role.get("name"): status_of_role for status_of_role in status.get("replicaStatuses") or ()
+    }
     state = status.get("state")
     if state not in {"Succeeded", "Failed"}:
         return f"{counts.get('Worker', {}).get('ready', 0)} of {workers}"
@@ -315,7 +317,7 @@ def _status(obj: Object) -> Mapping[str, Any]:
 
 def _condition(obj: Object, kind: str) -> Mapping[str, Any]:
     conditions = _status(obj).get("conditions") or ()
-    return next((one for one in conditions if one.get("type") == kind), {})
+    return next((condition for condition in conditions if condition.get("type") == kind), {})
 
 
 def _name(obj: Object) -> str:

@@ -176,30 +176,32 @@ def document(world: LiveObjects) -> Document:
         "Preload": world.preloads,
         "TrainingJob": world.jobs,
     }
-    found = [
-        ProblemRow(kind=each.kind, namespace=each.namespace, name=each.name, message=each.message)
-        for each in problems(objects, now=world.now)
+    problem_rows = [
+        ProblemRow(kind=problem.kind, namespace=problem.namespace, name=problem.name, message=problem.message)
+        for problem in problems(objects, now=world.now)
     ]
     return {
         "clusters": {row.name: row for row in map(_cluster, world.clusters)},
         "nodes": {row.name: row for row in _nodes(world, held, readers)},
         "datasets": {f"{row.namespace}/{row.name}": row for row in map(_dataset, world.datasets)},
         "jobs": {f"{row.kind}/{row.namespace}/{row.name}": row for row in _jobs(world, readers)},
-        "problems": {f"{row.kind}/{row.namespace}/{row.name}/{row.message}": row for row in found},
+        "problems": {f"{row.kind}/{row.namespace}/{row.name}/{row.message}": row for row in problem_rows},
         "limits": {what: LimitRow(what=what, why=why) for what, why in sorted(world.limits.items())},
     }
 
 
 def changes(before: Document, after: Document) -> dict[str, dict[str, _Row | None]]:
     """The rows by section that are new or differ, and None for those that are gone; empty: nothing changed."""
-    found: dict[str, dict[str, _Row | None]] = {}
+    changed: dict[str, dict[str, _Row | None]] = {}
     for section, rows in after.items():
-        known = before.get(section, {})
-        differing: dict[str, _Row | None] = {key: row for key, row in rows.items() if known.get(key) != row}
-        differing.update(dict.fromkeys(known.keys() - rows.keys()))
+        rows_before = before.get(section, {})
+        differing: dict[str, _Row | None] = {
+            key: row for key, row in rows.items() if rows_before.get(key) != row
+        }
+        differing.update(dict.fromkeys(rows_before.keys() - rows.keys()))
         if differing:
-            found[section] = differing
-    return found
+            changed[section] = differing
+    return changed
 
 
 def _cluster(obj: Object) -> ClusterRow:
@@ -216,25 +218,25 @@ def _cluster(obj: Object) -> ClusterRow:
 
 def _held(datasets: Sequence[Object]) -> dict[str, list[tuple[str, int]]]:
     """Bytes of each dataset by node, the most first: of whichever copy, and of a mount that several share, once."""
-    found: dict[str, list[tuple[str, int, str]]] = {}
+    held: dict[str, list[tuple[str, int, str]]] = {}
     for dataset in datasets:
         path = (dataset.get("status") or {}).get("mountPath") or _title(dataset)
         mount = f"{names.cache_cluster_of(dataset)}:{path}"
         copies: CopyOnNodes | None = _copies(dataset)
         for node, size in (copies.node_bytes if copies else {}).items():
             if size > 0:
-                found.setdefault(node, []).append((_title(dataset), size, mount))
-    return {node: _counted_once(each) for node, each in found.items()}
+                held.setdefault(node, []).append((_title(dataset), size, mount))
+    return {node: _counted_once(sizes) for node, sizes in held.items()}
 
 
 def _counted_once(held: Sequence[tuple[str, int, str]]) -> list[tuple[str, int]]:
     """Datasets with their bytes and mounts, of which the same mount's bytes are those of one Dataset only."""
-    seen: set[str] = set()
-    found = []
-    for title, size, mount in sorted(held, key=lambda one: (-one[1], one[0])):
-        found.append((title, 0 if mount in seen else size))
-        seen.add(mount)
-    return sorted(found, key=lambda one: (-one[1], one[0]))
+    counted_mounts: set[str] = set()
+    sizes = []
+    for title, size, mount in sorted(held, key=lambda entry: (-entry[1], entry[0])):
+        sizes.append((title, 0 if mount in counted_mounts else size))
+        counted_mounts.add(mount)
+    return sorted(sizes, key=lambda entry: (-entry[1], entry[0]))
 
 
 def _copies(dataset: Object) -> Any:
@@ -245,8 +247,10 @@ def _copies(dataset: Object) -> Any:
 
 
 def _readers(world: LiveObjects) -> list[PodRow]:
-    known = {_title(dataset) for dataset in world.datasets}
-    return [pod for pod in world.pods or () if pod.job or any(claim in known for claim in pod.claims)]
+    dataset_titles = {_title(dataset) for dataset in world.datasets}
+    return [
+        pod for pod in world.pods or () if pod.job or any(claim in dataset_titles for claim in pod.claims)
+    ]
 
 
 def _nodes(
@@ -257,24 +261,24 @@ def _nodes(
         for cluster in world.clusters
         for worker in (cluster.get("status") or {}).get("workers") or ()
     }
-    taken: dict[str, int] = {}
+    taken_gpus: dict[str, int] = {}
     for pod in world.pods or ():
         if pod.node and not pod.ended:
-            taken[pod.node] = taken.get(pod.node, 0) + pod.gpus
+            taken_gpus[pod.node] = taken_gpus.get(pod.node, 0) + pod.gpus
     running: dict[str, list[tuple[str, str]]] = {}
     for pod in readers:
         if pod.node and not pod.ended:
             running.setdefault(pod.node, []).append((pod.name, pod.owner_key))
-    seen = {node["metadata"]["name"]: node for node in world.nodes or ()}
+    node_objects = {node["metadata"]["name"]: node for node in world.nodes or ()}
     # Without the right to list nodes, those that caches and datasets name are shown.
-    for name in sorted(seen) if world.nodes is not None else sorted({*workers, *held, *running}):
-        node, worker = seen.get(name), workers.get(name, {})
+    for name in sorted(node_objects) if world.nodes is not None else sorted({*workers, *held, *running}):
+        node, worker = node_objects.get(name), workers.get(name, {})
         yield NodeRow(
             name=name,
             ready=node is None or node["ready"],
             cordoned=node is not None and node["cordoned"],
             gpus=None if node is None else node["gpus"],
-            gpus_used=taken.get(name, 0),
+            gpus_used=taken_gpus.get(name, 0),
             worker=worker.get("state", ""),
             used=worker.get("usedBytes", 0),
             capacity=worker.get("capacityBytes", 0),
@@ -403,7 +407,9 @@ def _title(obj: Object) -> str:
 
 
 def _condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    return next((each for each in status.get("conditions") or () if each.get("type") == kind), {})
+    return next(
+        (condition for condition in status.get("conditions") or () if condition.get("type") == kind), {}
+    )
 
 
 def _is_true(status: Mapping[str, Any], kind: str) -> bool:

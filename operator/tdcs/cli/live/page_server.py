@@ -28,9 +28,9 @@ PAGES: Final[Mapping[str, tuple[str, str]]] = {
 POLICY: Final = "; ".join(
     (
         "default-src 'none'",
-        *(f"{each}-src 'self'" for each in ("script", "style", "connect")),
+        *(f"{source_kind}-src 'self'" for source_kind in ("script", "style", "connect")),
         "img-src 'self' data:",
-        *(f"{each} 'none'" for each in ("base-uri", "form-action", "frame-ancestors")),
+        *(f"{policy} 'none'" for policy in ("base-uri", "form-action", "frame-ancestors")),
     )
 )
 """Nothing from elsewhere, and nothing to elsewhere."""
@@ -75,8 +75,8 @@ class LiveServer:
     async def _guarded(self, request: web.Request, handler: Any) -> web.StreamResponse:
         if request.url.host not in {"127.0.0.1", "localhost", "::1"}:
             raise web.HTTPForbidden(text="this page is for this machine alone\n")
-        given = request.query.get("token")
-        if given is not None and _is_same(given, self.token):
+        token = request.query.get("token")
+        if token is not None and _is_same(token, self.token):
             page = web.HTTPSeeOther("/")
             page.set_cookie(COOKIE, self.token, httponly=True, samesite="Lax", path="/")
             raise page
@@ -110,13 +110,13 @@ class LiveServer:
 
     async def _messages(self) -> AsyncIterator[bytes]:
         """Everything first, then what changes; and a sign of life where nothing does."""
-        known: Document = {}
+        document_before: Document = {}
         first = True
         while True:
             changed = self._changed
             now = self._now()
-            different = changes(known, now)
-            known = now
+            different = changes(document_before, now)
+            document_before = now
             if first or different:
                 yield _event("rows", {"first": first, "rows": different})
             first = False
@@ -142,8 +142,8 @@ class LiveServer:
         }
 
 
-def _is_same(given: str, secret: str) -> bool:
-    return hmac.compare_digest(given.encode(), secret.encode())
+def _is_same(token: str, secret: str) -> bool:
+    return hmac.compare_digest(token.encode(), secret.encode())
 
 
 def _event(name: str, data: object) -> bytes:

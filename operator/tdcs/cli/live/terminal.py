@@ -64,7 +64,10 @@ class LiveScreen:
         clusters = cast("Mapping[str, ClusterRow]", self._document.get("clusters", {})).values()
         jobs = cast("Mapping[str, JobRow]", self._document.get("jobs", {})).values()
         gpus = sum(node.gpus or 0 for node in nodes)
-        used, capacity = sum(each.used for each in clusters), sum(each.capacity for each in clusters)
+        used, capacity = (
+            sum(cluster.used for cluster in clusters),
+            sum(cluster.capacity for cluster in clusters),
+        )
         running, starting, waiting = (
             sum(RANKS.get(job.state, RANKS["Waiting"]) == RANKS[state] for job in jobs)
             for state in ("Running", "Starting", "Waiting")
@@ -77,46 +80,53 @@ class LiveScreen:
         return Text(" · ".join(part for part in parts if part), style="bold")
 
     def _remarks(self) -> Sequence[Text]:
-        found = []
+        remarks = []
         if self._contact.problem:
-            found.append(
+            remarks.append(
                 Text(f"The API server does not answer, this is old: {self._contact.problem}", style="red")
             )
         limits = cast("Mapping[str, LimitRow]", self._document.get("limits", {})).values()
         if limits:
-            found.append(
-                Text(f"Not everything is shown: {'; '.join(each.why for each in limits)}", style="yellow")
+            remarks.append(
+                Text(f"Not everything is shown: {'; '.join(limit.why for limit in limits)}", style="yellow")
             )
         problems = list(cast("Mapping[str, ProblemRow]", self._document.get("problems", {})).values())
-        shown = problems if self._lines is None else problems[:3]
-        for each in shown:
-            title = f"{each.namespace}/{each.name}" if each.namespace else each.name
-            found.append(
-                Text(f"! {each.kind} {title}: {each.message}", style="red", no_wrap=True, overflow="ellipsis")
+        shown_problems = problems if self._lines is None else problems[:3]
+        for problem in shown_problems:
+            title = f"{problem.namespace}/{problem.name}" if problem.namespace else problem.name
+            remarks.append(
+                Text(
+                    f"! {problem.kind} {title}: {problem.message}",
+                    style="red",
+                    no_wrap=True,
+                    overflow="ellipsis",
+                )
             )
-        if len(shown) < len(problems):
-            found.append(Text(f"! and {len(problems) - len(shown)} more: tdcs status -A", style="red"))
-        return found
+        if len(shown_problems) < len(problems):
+            remarks.append(
+                Text(f"! and {len(problems) - len(shown_problems)} more: tdcs status -A", style="red")
+            )
+        return remarks
 
 
-def shared_out(room: int | None, *wanted: int) -> list[int]:
+def shared_out(room: int | None, *line_counts: int) -> list[int]:
     """How many lines each table gets: what it wants if all fit, else a fair part of the room."""
-    if room is None or sum(wanted) <= room:
-        return list(wanted)
-    given = [0] * len(wanted)
-    left, open_ = room, [place for place, want in enumerate(wanted) if want]
+    if room is None or sum(line_counts) <= room:
+        return list(line_counts)
+    lines = [0] * len(line_counts)
+    remaining, open_ = room, [place for place, want in enumerate(line_counts) if want]
     while open_:
-        part = max(left // len(open_), 1)
-        small = [place for place in open_ if wanted[place] <= part]
+        part = max(remaining // len(open_), 1)
+        small = [place for place in open_ if line_counts[place] <= part]
         for place in small or open_:
-            given[place] = min(wanted[place], part)
-            left -= given[place]
+            lines[place] = min(line_counts[place], part)
+            remaining -= lines[place]
         open_ = [place for place in open_ if place not in small] if small else []
-    return given
+    return lines
 
 
-def _section(title: str, table: Table, count: int, shown: int) -> Sequence[RenderableType]:
-    more = f" [dim]({shown} of {count})[/dim]" if shown < count else ""
+def _section(title: str, table: Table, count: int, shown_count: int) -> Sequence[RenderableType]:
+    more = f" [dim]({shown_count} of {count})[/dim]" if shown_count < count else ""
     if not count:
         return [Group(Text(), Text.from_markup(f"[bold]{title}[/bold]  [dim]none[/dim]"))]
     return [Group(Text(), Text.from_markup(f"[bold]{title}[/bold]{more}"), table)]
@@ -132,13 +142,17 @@ class _Layout:
     def bars(self) -> bool:
         return self.width >= _BARS_FROM
 
-    def table(self, name: str, *columns: str, rest: Sequence[str]) -> Table:
-        """A table as wide as the terminal: figures and states are whole, and the columns `rest` share what is left."""
+    def table(self, name: str, *columns: str, flexible: Sequence[str]) -> Table:
+        """A table as wide as the terminal: figures and states are whole, and the `flexible` columns share the rest."""
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", expand=True)
         table.add_column(name, no_wrap=True, overflow="ellipsis", max_width=self.width // 3)
         for column in columns:
             table.add_column(
-                column, no_wrap=True, overflow="ellipsis", ratio=1 if column in rest else None, min_width=4
+                column,
+                no_wrap=True,
+                overflow="ellipsis",
+                ratio=1 if column in flexible else None,
+                min_width=4,
             )
         return table
 
@@ -148,7 +162,7 @@ class _Layout:
 
 def _jobs(jobs: Mapping[str, JobRow], count: int, layout: _Layout) -> Table:
     why = "Where, or why not"
-    table = layout.table("Job", "State", "Pods", "Locality", why, rest=[why])
+    table = layout.table("Job", "State", "Pods", "Locality", why, flexible=[why])
     ranked = sorted(
         jobs.values(), key=lambda job: (RANKS.get(job.state, 2), job.position, job.namespace, job.name)
     )
@@ -169,7 +183,9 @@ def _jobs(jobs: Mapping[str, JobRow], count: int, layout: _Layout) -> Table:
 
 def _datasets(datasets: Mapping[str, DatasetRow], count: int, layout: _Layout) -> Table:
     bar = [" "] if layout.bars else []
-    table = layout.table("Dataset", "State", "There", *bar, "Size", "Rate", "Nodes", "Jobs", rest=["Rate"])
+    table = layout.table(
+        "Dataset", "State", "There", *bar, "Size", "Rate", "Nodes", "Jobs", flexible=["Rate"]
+    )
     # What fills comes first: that is what one looks at.
     ranked = sorted(
         datasets.values(), key=lambda row: (not (row.rate or row.copied), row.namespace, row.name)
@@ -199,7 +215,7 @@ def _datasets(datasets: Mapping[str, DatasetRow], count: int, layout: _Layout) -
 
 def _nodes(nodes: Mapping[str, NodeRow], count: int, layout: _Layout) -> Table:
     bar = [" "] if layout.bars else []
-    table = layout.table("Node", "State", "GPUs", "Cache", *bar, "Holds", "Runs", rest=["Holds", "Runs"])
+    table = layout.table("Node", "State", "GPUs", "Cache", *bar, "Holds", "Runs", flexible=["Holds", "Runs"])
     # Nodes that need a look first, then those with something on them; then by name.
     ranked = sorted(
         nodes.values(), key=lambda node: (not _troubles(node), not (node.pods or node.held), node.name)

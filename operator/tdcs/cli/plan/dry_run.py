@@ -80,9 +80,9 @@ async def _check_child(api: KubeApi, child: Object, *, owner: Object) -> None:
     if live is None:
         await api.apply(JOBS, obj={**child, "metadata": metadata}, dry_run=True)
         return
-    taken = foreign(resource=JOBS, live=live, owner=owner)
-    if not isinstance(taken, PredecessorError):  # that will be gone
-        raise InputError(str(taken))
+    name_conflict = foreign(resource=JOBS, live=live, owner=owner)
+    if not isinstance(name_conflict, PredecessorError):  # that will be gone
+        raise InputError(str(name_conflict))
 
 
 def _unknown(error: KubeError, *, job: Object, spec: TrainingJobSpec) -> DryRun:

@@ -82,8 +82,8 @@ def forecast(
     Raises:
         InputError: what is given does not fit together, or nothing says how fast the source is: see `measured_rate`.
     """
-    statuses = [one.status for one in datasets if one.status is not None]
-    size = sum(one.total_bytes for one in statuses)
+    statuses = [dataset.status for dataset in datasets if dataset.status is not None]
+    size = sum(status.total_bytes for status in statuses)
     assumed = []
     remote: object = speeds.remote_bytes_per_second
     if remote is None and (measured := measured_rate(datasets)) is not None:
@@ -101,11 +101,11 @@ def forecast(
         "nicBytesPerSecond": speeds.nic_bytes_per_second,
         "warmSeconds": speeds.warm_seconds,
         "imagesPerSecondPerGpu": speeds.images_per_second_per_gpu,
-        "datasetFiles": sum(one.total_files for one in statuses)
+        "datasetFiles": sum(status.total_files for status in statuses)
         if speeds.images_per_second_per_gpu
         else None,
     }
-    found = predict(
+    prediction = predict(
         parse_scenario(
             where="the plan",
             values={key: value for key, value in values.items() if value is not None},
@@ -114,34 +114,40 @@ def forecast(
         where="the plan",
     )
     # What there is of it at the start shortens the first epoch by so much.
-    there = 1.0 if waits_for_data else _cached_part(datasets)
-    if not waits_for_data and there < 1.0:
-        assumed.append(f"it starts with {there:.0%} of what fits cached, as now")
+    cached_part = 1.0 if waits_for_data else _cached_part(datasets)
+    if not waits_for_data and cached_part < 1.0:
+        assumed.append(f"it starts with {cached_part:.0%} of what fits cached, as now")
     return Forecast(
-        seconds=found.cold.seconds + there * (found.preloaded.seconds - found.cold.seconds),
-        direct_seconds=found.direct.seconds,
-        cold_seconds=found.cold.seconds,
-        cached_seconds=found.preloaded.seconds,
-        bottleneck=found.cold.bottleneck.value,
-        load_seconds=found.load_seconds * (1.0 - _cached_part(datasets)),
+        seconds=prediction.cold.seconds
+        + cached_part * (prediction.preloaded.seconds - prediction.cold.seconds),
+        direct_seconds=prediction.direct.seconds,
+        cold_seconds=prediction.cold.seconds,
+        cached_seconds=prediction.preloaded.seconds,
+        bottleneck=prediction.cold.bottleneck.value,
+        load_seconds=prediction.load_seconds * (1.0 - _cached_part(datasets)),
         assumed=tuple(assumed),
     )
 
 
 def measured_rate(datasets: Sequence[Dataset]) -> float | None:
     """Bytes per second that the slowest source gave in its last load; None when no load was measured."""
-    statuses = [one.status for one in datasets if one.status is not None]
-    rates = [one.total_bytes / one.load_seconds for one in statuses if one.load_seconds and one.total_bytes]
+    statuses = [dataset.status for dataset in datasets if dataset.status is not None]
+    rates = [
+        status.total_bytes / status.load_seconds
+        for status in statuses
+        if status.load_seconds and status.total_bytes
+    ]
     return min(rates, default=None)
 
 
 def _cached_part(datasets: Sequence[Dataset]) -> float:
     """The part of what shall be cached that is there, by bytes."""
-    statuses = [one.status for one in datasets if one.status is not None]
-    size = sum(one.total_bytes for one in statuses)
+    statuses = [dataset.status for dataset in datasets if dataset.status is not None]
+    size = sum(status.total_bytes for status in statuses)
     if not size:
         return 0.0
     parts = (
-        one.total_bytes * (one.loaded_ratio if one.wanted_bytes else one.cached_ratio) for one in statuses
+        status.total_bytes * (status.loaded_ratio if status.wanted_bytes else status.cached_ratio)
+        for status in statuses
     )
     return min(sum(parts) / size, 1.0)

@@ -50,21 +50,23 @@ def read_job(*, path: Path) -> Object:
 
 def _objects(documents: list[Any]) -> list[Mapping[str, Any]]:
     """The objects in documents, those in lists of kubectl among them."""
-    found: list[Mapping[str, Any]] = []
-    for one in documents:
-        if isinstance(one, Mapping) and one.get("kind") == "List":
-            found += _objects(list(one.get("items") or ()))
-        elif isinstance(one, Mapping):
-            found.append(one)
-    return found
+    objects: list[Mapping[str, Any]] = []
+    for document in documents:
+        if isinstance(document, Mapping) and document.get("kind") == "List":
+            objects += _objects(list(document.get("items") or ()))
+        elif isinstance(document, Mapping):
+            objects.append(document)
+    return objects
 
 
 def _one_job(objects: list[Mapping[str, Any]], *, where: str) -> Object:
-    jobs = [one for one in objects if one.get("kind") == names.KIND_TRAINING_JOB]
+    jobs = [obj for obj in objects if obj.get("kind") == names.KIND_TRAINING_JOB]
     if not jobs:
-        kinds = ", ".join(sorted({str(one.get("kind")) for one in objects if one.get("kind")})[:5])
-        there = f"holds {kinds}" if kinds else "holds no Kubernetes object"
-        raise InputError(f"{where}: {there}, and no TrainingJob; give the file that kubectl apply would get")
+        kinds = ", ".join(sorted({str(obj.get("kind")) for obj in objects if obj.get("kind")})[:5])
+        content = f"holds {kinds}" if kinds else "holds no Kubernetes object"
+        raise InputError(
+            f"{where}: {content}, and no TrainingJob; give the file that kubectl apply would get"
+        )
     if len(jobs) > 1:
         raise InputError(
             f"{where}: holds {len(jobs)} TrainingJobs; put the one to be planned into its own file"

@@ -92,13 +92,13 @@ def plan(world: PlanWorld, *, speeds: Speeds | None, policies: Mapping[str, Poli
     spec = TrainingJobSpec.model_validate(world.job["spec"])
     without = stores_of(world, conditions=None)
     ready = stores_of(world, conditions=[names.DATA_READY])
-    seen, lines = _observed(world, spec)
-    found = data(seen, now=world.now)
+    observed, lines = _observed(world, spec)
+    data_answer = data(observed, now=world.now)
     turn = preview(
         stores=ready,
         settings=world.settings,
         obj=ready.training_jobs[world.namespace, world.name],
-        observed=seen,
+        observed=observed,
         standing=QueueStanding(exists=True, message=_BY_KUEUE),
         now=world.now,
         data=_DATA_IS_READY,
@@ -109,34 +109,45 @@ def plan(world: PlanWorld, *, speeds: Speeds | None, policies: Mapping[str, Poli
     caches = {
         cluster: cache_outlook(
             cluster=cluster,
-            own=own,
+            own_keys=own_datasets,
             without=without,
             having=having,
             free_gpus={node: amounts.get(names.GPU_RESOURCE, 0) for node, amounts in turn.free.items()},
             policies=policies,
             now=world.now,
         )
-        for cluster, own in _clusters(world, spec).items()
+        for cluster, own_datasets in _clusters(world, spec).items()
     }
-    known = world.sees_all(NODES) and world.sees_all(PODS)
+    sees_all_pods = world.sees_all(NODES) and world.sees_all(PODS)
     workers = _workers(spec)
-    pods = _pods(world, spec, seen=seen, caches=caches, free=turn.free, workers=workers) if known else ()
-    lacks = _no_forecast(world, spec, seen=seen, caches=caches, speeds=speeds) if speeds is not None else ""
+    pods = (
+        _pods(world, spec, observed=observed, caches=caches, free=turn.free, workers=workers)
+        if sees_all_pods
+        else ()
+    )
+    lacks = (
+        _no_forecast(world, spec, observed=observed, caches=caches, speeds=speeds)
+        if speeds is not None
+        else ""
+    )
     outlook = None
     if speeds is not None and not lacks:
         nodes = {pod.node for pod in pods if pod.node and pod.score is not None}
         waits = any(use.readiness.percent >= 100 and use.readiness.timeout is None for use in spec.datasets)
         outlook = forecast(
             speeds=speeds,
-            datasets=list(seen.datasets.values()),
+            datasets=list(observed.datasets.values()),
             granted_bytes=sum(
-                one.bytes for cache in caches.values() if cache is not None for one in cache.granted.values()
+                granted_data.bytes
+                for cache in caches.values()
+                if cache is not None
+                for granted_data in cache.granted.values()
             ),
             gpus=_gpus(spec, workers=workers),
             nodes=max(len(nodes), 1),
             waits_for_data=waits,
         )
-    data_ready, queued = _answer(found), _turn(world, turn)
+    data_ready, queued = _answer(data_answer), _turn(world, turn)
     return JobPlan(
         job=f"{world.namespace}/{world.name}",
         starts_now=_both(data_ready.yes, queued.yes),
@@ -144,12 +155,12 @@ def plan(world: PlanWorld, *, speeds: Speeds | None, policies: Mapping[str, Poli
         data=data_ready,
         turn=queued,
         pods=pods,
-        load_bytes=_load_bytes(seen.datasets, caches),
-        leaving=tuple(left for cache in caches.values() if cache is not None for left in cache.leaving),
+        load_bytes=_load_bytes(observed.datasets, caches),
+        leaving=tuple(leaving for cache in caches.values() if cache is not None for leaving in cache.leaving),
         leaving_known=world.sees_all(DATASETS) and None not in caches.values(),
         forecast=outlook,
         unknown=(
-            *_unknown(world, caches=caches, known=known),
+            *_unknown(world, caches=caches, sees_all_pods=sees_all_pods),
             *([f"how long it would run: {lacks}"] if lacks else ()),
         ),
     )
@@ -159,47 +170,51 @@ def _no_forecast(
     world: PlanWorld,
     spec: TrainingJobSpec,
     *,
-    seen: Observed,
+    observed: Observed,
     caches: Mapping[str, CacheOutlook | None],
     speeds: Speeds,
 ) -> str:
     """What is missing to say how long it would run; empty: nothing."""
-    found = seen.datasets
-    sized = all(one.status and one.status.total_bytes for one in found.values())
-    if not (sized and spec.datasets and len(found) == len(spec.datasets)):
+    datasets = observed.datasets
+    sized = all(dataset.status and dataset.status.total_bytes for dataset in datasets.values())
+    if not (sized and spec.datasets and len(datasets) == len(spec.datasets)):
         return "the size of its data is not known yet"
     if not world.sees_all(CACHE_CLUSTERS) and None in caches.values():
         return "what the cache would hold of its data is unknown"
-    if speeds.remote_bytes_per_second is None and measured_rate(list(found.values())) is None:
+    if speeds.remote_bytes_per_second is None and measured_rate(list(datasets.values())) is None:
         return (
             "give --remote-bytes-per-second, such as 180M, for how fast the source is: no load of "
-            f"{'Dataset' if len(found) == 1 else 'Datasets'} {', '.join(found)} was measured (none has ended, none is "
-            "asked for by spec.preload, or the blocks were in the cache already)"
+            f"{'Dataset' if len(datasets) == 1 else 'Datasets'} {', '.join(datasets)} was measured (none has ended, "
+            "none is asked for by spec.preload, or the blocks were in the cache already)"
         )
     return ""
 
 
 def _observed(world: PlanWorld, spec: TrainingJobSpec) -> tuple[Observed, list[str]]:
     """What a pass over the job would look at, and each of its Datasets in words."""
-    there = {
-        str(one["metadata"]["name"]): one
-        for one in world.of(DATASETS)
-        if one["metadata"].get("namespace") == world.namespace
+    dataset_objects = {
+        str(dataset["metadata"]["name"]): dataset
+        for dataset in world.of(DATASETS)
+        if dataset["metadata"].get("namespace") == world.namespace
     }
-    own = {use.name: there[use.name] for use in spec.datasets if use.name in there}
-    datasets, broken = readable(own)
-    seen = Observed(
+    own_datasets = {
+        use.name: dataset_objects[use.name] for use in spec.datasets if use.name in dataset_objects
+    }
+    datasets, broken = readable(own_datasets)
+    observed = Observed(
         spec=spec,
         known=TrainingJobStatus(),
         name=world.name,
         namespace=world.namespace,
         created=world.now,
         datasets=datasets,
-        present=frozenset(own),
-        deleting=frozenset(name for name, one in own.items() if one["metadata"].get("deletionTimestamp")),
+        present=frozenset(own_datasets),
+        deleting=frozenset(
+            name for name, dataset in own_datasets.items() if dataset["metadata"].get("deletionTimestamp")
+        ),
     )
     lines = [broken.get(use.name) or described(use.name, datasets.get(use.name)) for use in spec.datasets]
-    return seen, lines
+    return observed, lines
 
 
 def _turn(world: PlanWorld, turn: Preview) -> StartAnswer:
@@ -213,11 +228,11 @@ def _turn(world: PlanWorld, turn: Preview) -> StartAnswer:
     return StartAnswer(yes=yes, reason=decision.reason.value, message=f"{decision.message}{more}")
 
 
-def _both(one: bool | None, other: bool | None) -> bool | None:
+def _both(first: bool | None, second: bool | None) -> bool | None:
     """Whether both hold: no as soon as one does not, and not known when one is not."""
-    if one is False or other is False:
+    if first is False or second is False:
         return False
-    return None if None in (one, other) else True
+    return None if None in (first, second) else True
 
 
 def _answer(admission: Admission) -> StartAnswer:
@@ -225,13 +240,13 @@ def _answer(admission: Admission) -> StartAnswer:
 
 
 def _clusters(world: PlanWorld, spec: TrainingJobSpec) -> dict[str, list[tuple[str, str]]]:
-    found: dict[str, list[tuple[str, str]]] = {}
+    clusters: dict[str, list[tuple[str, str]]] = {}
     names_ = {use.name for use in spec.datasets}
-    for one in world.of(DATASETS):
-        key = (str(one["metadata"].get("namespace")), str(one["metadata"]["name"]))
+    for dataset in world.of(DATASETS):
+        key = (str(dataset["metadata"].get("namespace")), str(dataset["metadata"]["name"]))
         if key[0] == world.namespace and key[1] in names_:
-            found.setdefault(names.cache_cluster_of(one), []).append(key)
-    return found
+            clusters.setdefault(names.cache_cluster_of(dataset), []).append(key)
+    return clusters
 
 
 def _workers(spec: TrainingJobSpec) -> int:
@@ -240,10 +255,13 @@ def _workers(spec: TrainingJobSpec) -> int:
 
 def _gpus(spec: TrainingJobSpec, *, workers: int) -> int:
     """GPUs of the whole job; at least one a worker, for jobs that compute on processors."""
-    counts = {role: workers if role == "Worker" else each.replicas for role, each in spec.by_role().items()}
+    counts = {
+        role: workers if role == "Worker" else role_spec.replicas
+        for role, role_spec in spec.by_role().items()
+    }
     gpus = sum(
-        counts[role] * pod_requests(each.template["spec"]).get(names.GPU_RESOURCE, 0)
-        for role, each in spec.by_role().items()
+        counts[role] * pod_requests(role_spec.template["spec"]).get(names.GPU_RESOURCE, 0)
+        for role, role_spec in spec.by_role().items()
     )
     return gpus or workers
 
@@ -252,7 +270,7 @@ def _pods(
     world: PlanWorld,
     spec: TrainingJobSpec,
     *,
-    seen: Observed,
+    observed: Observed,
     caches: Mapping[str, CacheOutlook | None],
     free: Mapping[str, Amounts],
     workers: int,
@@ -260,13 +278,15 @@ def _pods(
     job = applied(world, conditions=[names.DATA_READY])
     stores = stores_of(world, conditions=[names.DATA_READY])
     queue = GangQueue.by(world.settings, stores=stores, queue=KeyedQueue())
-    copies = CopyChoices(stores=stores, room=queue.job_room, turns=queue.turns).of(job, seen, admitted=True)
+    copies = CopyChoices(stores=stores, room=queue.job_room, turns=queue.turns).of(
+        job, observed, admitted=True
+    )
     return place_pods(
         job=job,
         spec=spec,
         workers=workers,
         copies=copies,
-        datasets=[_with_grant(one, caches, world) for one in world.of(DATASETS)],
+        datasets=[_with_grant(dataset, caches, world) for dataset in world.of(DATASETS)],
         pods=world.of(PODS),
         nodes=world.of(NODES),
         free=free,
@@ -281,12 +301,15 @@ def _with_grant(dataset: Object, caches: Mapping[str, CacheOutlook | None], worl
     if granted is None or metadata.get("namespace") != world.namespace:
         return dataset
     status = dataset.get("status") or {}
-    known = {copy["id"]: copy for copy in status.get("copies") or ()}
+    copies_before = {copy["id"]: copy for copy in status.get("copies") or ()}
     for id_, nodes in granted.copies.items():
-        held = {node["name"]: int(node.get("bytes") or 0) for node in known.get(id_, {}).get("nodes") or ()}
+        held = {
+            node["name"]: int(node.get("bytes") or 0)
+            for node in copies_before.get(id_, {}).get("nodes") or ()
+        }
         if not _lacks(held, nodes):
             continue
-        known[id_] = {
+        copies_before[id_] = {
             "id": id_,
             "nodes": [
                 {
@@ -297,11 +320,11 @@ def _with_grant(dataset: Object, caches: Mapping[str, CacheOutlook | None], worl
                 for node in sorted(held.keys() | nodes.keys())
             ],
         }
-    return {**dataset, "status": {**status, "copies": list(known.values())}}
+    return {**dataset, "status": {**status, "copies": list(copies_before.values())}}
 
 
 def _load_bytes(datasets: Mapping[str, Dataset], caches: Mapping[str, CacheOutlook | None]) -> int:
-    found = 0
+    total = 0
     for cache in caches.values():
         for name, granted in (cache.granted if cache is not None else {}).items():
             status = datasets[name].status if name in datasets else None
@@ -309,25 +332,27 @@ def _load_bytes(datasets: Mapping[str, Dataset], caches: Mapping[str, CacheOutlo
                 copy.id: {node.name: node.bytes for node in copy.nodes}
                 for copy in (status.copies if status is not None else ())
             }
-            found += sum(_lacks(held.get(id_, {}), nodes) for id_, nodes in granted.copies.items())
-    return found
+            total += sum(_lacks(held.get(id_, {}), nodes) for id_, nodes in granted.copies.items())
+    return total
 
 
 def _lacks(held: Mapping[str, int], granted: Mapping[str, int]) -> int:
     """Bytes that a copy lacks. On which node it has a little more or less is not known: slots differ in size."""
-    there, wanted = sum(held.values()), sum(granted.values())
-    return wanted - there if wanted - there > wanted / 100 else 0
+    held_bytes, granted_bytes = sum(held.values()), sum(granted.values())
+    return granted_bytes - held_bytes if granted_bytes - held_bytes > granted_bytes / 100 else 0
 
 
-def _unknown(world: PlanWorld, *, caches: Mapping[str, CacheOutlook | None], known: bool) -> Sequence[str]:
-    found = [world.operator.unknown] if world.operator.unknown else []
-    if not known:
-        found.append("where its pods would be: you may not list the nodes, and the pods of all namespaces")
+def _unknown(
+    world: PlanWorld, *, caches: Mapping[str, CacheOutlook | None], sees_all_pods: bool
+) -> Sequence[str]:
+    unknowns = [world.operator.unknown] if world.operator.unknown else []
+    if not sees_all_pods:
+        unknowns.append("where its pods would be: you may not list the nodes, and the pods of all namespaces")
     if not world.sees_all(DATASETS):
-        found.append("what Datasets of other namespaces would lose: you may not list them")
-    found += [
+        unknowns.append("what Datasets of other namespaces would lose: you may not list them")
+    unknowns += [
         f"what would leave the cache: CacheCluster {cluster} shows no workers that are ready, or you may not read it"
         for cluster, cache in caches.items()
         if cache is None
     ]
-    return found
+    return unknowns

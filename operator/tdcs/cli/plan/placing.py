@@ -62,35 +62,40 @@ def place_pods(
         free: what each node has left for the job.
     """
     view = DatasetView()
-    for each in datasets:
-        view.on_change((each["metadata"]["namespace"], each["metadata"]["name"]), each)
+    for dataset in datasets:
+        view.on_change((dataset["metadata"]["namespace"], dataset["metadata"]["name"]), dataset)
     demand = Demand(view=view)
-    for each in pods:
-        if _waits(each):
-            demand.on_pod((each["metadata"]["namespace"], each["metadata"]["name"]), waiting_pod(each))
-    left = {name: dict(amounts) for name, amounts in free.items()}
-    taken = dict.fromkeys(left, 0)
-    found = []
+    for pod in pods:
+        if _waits(pod):
+            demand.on_pod((pod["metadata"]["namespace"], pod["metadata"]["name"]), waiting_pod(pod))
+    remaining = {name: dict(amounts) for name, amounts in free.items()}
+    pods_on_node = dict.fromkeys(remaining, 0)
+    places = []
     for role, index, pod in _pods(job, spec, workers=workers, copies=copies):
-        asked = pod_requests(pod["spec"])
+        requested = pod_requests(pod["spec"])
         candidates = [
             name
             for node in nodes
-            if (name := node["metadata"]["name"]) in left
+            if (name := node["metadata"]["name"]) in remaining
             and may_run(pod["spec"], node)
-            and room_for(request=asked, free=left[name]) > 0
+            and room_for(request=requested, free=remaining[name]) > 0
         ]
         request = msgspec.structs.replace(request_of(pod), nodes=Candidates(msgspec.json.encode(candidates)))
         reads = bool(spec.datasets_of(role, index))
         scores = rank(request=request, view=view, demand=demand, synced=True).scores if reads else {}
         # Of equal scores kube-scheduler prefers the emptier node, as a rule.
         order = {
-            name: (-scores.get(name, 0), taken[name], -left[name].get(names.GPU_RESOURCE, 0), name)
+            name: (
+                -scores.get(name, 0),
+                pods_on_node[name],
+                -remaining[name].get(names.GPU_RESOURCE, 0),
+                name,
+            )
             for name in candidates
         }
         node = min(candidates, key=order.__getitem__, default="")
         best = scores.get(node, 0)
-        found.append(
+        places.append(
             PlannedPod(
                 pod=pod["metadata"]["name"],
                 role=role,
@@ -101,10 +106,10 @@ def place_pods(
             )
         )
         if node:
-            taken[node] += 1
-            for resource, amount in asked.items():
-                left[node][resource] = left[node].get(resource, 0) - amount
-    return tuple(found)
+            pods_on_node[node] += 1
+            for resource, amount in requested.items():
+                remaining[node][resource] = remaining[node].get(resource, 0) - amount
+    return tuple(places)
 
 
 def _why_not(pod: Mapping[str, Any], nodes: Sequence[Object]) -> str:
@@ -123,14 +128,14 @@ def _waits(pod: Object) -> bool:
 def _pods(
     job: Object, spec: TrainingJobSpec, *, workers: int, copies: Mapping[str, str]
 ) -> list[tuple[Role, int, Object]]:
-    found = []
-    for role, each in sorted(spec.by_role().items(), key=lambda item: item[0] not in READING_ROLES):
-        made = indexed_job(owner=job, spec=spec, role=role, suspended=False, copies=copies)
-        template = made["spec"]["template"]
-        for index in range(workers if role == "Worker" else each.replicas):
+    pods = []
+    for role, role_spec in sorted(spec.by_role().items(), key=lambda item: item[0] not in READING_ROLES):
+        role_job = indexed_job(owner=job, spec=spec, role=role, suspended=False, copies=copies)
+        template = role_job["spec"]["template"]
+        for index in range(workers if role == "Worker" else role_spec.replicas):
             metadata = {
                 **(template.get("metadata") or {}),
-                "name": f"{made['metadata']['name']}-{index}",
+                "name": f"{role_job['metadata']['name']}-{index}",
                 "namespace": job["metadata"]["namespace"],
             }
             annotations = {
@@ -138,5 +143,5 @@ def _pods(
                 names.ANNOTATION_COMPLETION_INDEX: str(index),
             }
             pod = {"metadata": {**metadata, "annotations": annotations}, "spec": template["spec"]}
-            found.append((role, index, pod))
-    return found
+            pods.append((role, index, pod))
+    return pods

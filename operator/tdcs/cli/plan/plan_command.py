@@ -79,7 +79,7 @@ def command(
     )
     job = read_job(path=file)
     try:
-        found, created = asyncio.run(
+        job_plan, created = asyncio.run(
             _planned(
                 job,
                 speeds=speeds,
@@ -92,17 +92,17 @@ def command(
     except KubeError as error:
         raise click.ClickException(str(error)) from error
     if as_json:
-        click.echo(json.dumps({**dataclasses.asdict(found), "created": created}))
+        click.echo(json.dumps({**dataclasses.asdict(job_plan), "created": created}))
     else:
-        show(found, created=created, console=Console())
+        show(job_plan, created=created, console=Console())
 
 
 def _speeds(
     *, epochs: int | None, images: float | None, warm: float | None, remote: str | None, nic: str | None
 ) -> Speeds | None:
-    given = (images, warm, remote, nic)
+    rates = (images, warm, remote, nic)
     if epochs is None:
-        if any(one is not None for one in given):
+        if any(rate is not None for rate in rates):
             raise InputError("give --epochs as well: how long the job runs depends on it")
         return None
     if (images is None) == (warm is None):
@@ -128,12 +128,12 @@ async def _planned(
     applies: bool,
 ) -> tuple[JobPlan, bool]:
     async with api_client(kubeconfig=kubeconfig, context=context) as api:
-        own = job["metadata"].get("namespace")
-        if own and namespace and own != namespace:
+        own_namespace = job["metadata"].get("namespace")
+        if own_namespace and namespace and own_namespace != namespace:
             raise InputError(
-                f"the file's namespace is {own}, and --namespace is {namespace}: leave out one of the two"
+                f"the file's namespace is {own_namespace}, and --namespace is {namespace}: leave out one of the two"
             )
-        where = own or namespace or api.default_namespace or "default"
+        where = own_namespace or namespace or api.default_namespace or "default"
         job = {**job, "metadata": {**job["metadata"], "namespace": where}}
         if await api.get(TRAINING_JOBS, name=job["metadata"]["name"], namespace=where) is not None:
             name = job["metadata"]["name"]
@@ -142,14 +142,14 @@ async def _planned(
                 "plan another one choose another metadata.name"
             )
         tried = [await check_job(api, job), await check_children(api, job)]
-        found = plan(await read_world(api, job), speeds=speeds, policies=installed_policies())
-        unknown = (*(each.unknown for each in tried if each.unknown), *found.unknown)
-        found = dataclasses.replace(found, unknown=unknown)
-        if found.starts_now and any(each.refused for each in tried):
-            found = dataclasses.replace(found, starts_now=None)
+        job_plan = plan(await read_world(api, job), speeds=speeds, policies=installed_policies())
+        unknown = (*(trial.unknown for trial in tried if trial.unknown), *job_plan.unknown)
+        job_plan = dataclasses.replace(job_plan, unknown=unknown)
+        if job_plan.starts_now and any(trial.refused for trial in tried):
+            job_plan = dataclasses.replace(job_plan, starts_now=None)
         if applies:
-            await _create(api, job, found.forecast)
-        return found, applies
+            await _create(api, job, job_plan.forecast)
+        return job_plan, applies
 
 
 async def _create(api: KubeApi, job: Object, forecast: Forecast | None) -> None:
@@ -163,7 +163,7 @@ async def _create(api: KubeApi, job: Object, forecast: Forecast | None) -> None:
         raise click.ClickException(f"{error}; choose another metadata.name") from error
 
 
-def show(found: JobPlan, *, created: bool, console: Console) -> None:
+def show(job_plan: JobPlan, *, created: bool, console: Console) -> None:
     def line(text: str, *, indent: str = "  ") -> None:
         console.print(f"{indent}{escape(text)}", soft_wrap=True, highlight=False)
 
@@ -171,43 +171,43 @@ def show(found: JobPlan, *, created: bool, console: Console) -> None:
         console.print(f"\n[bold]{text}[/bold]")
 
     start = _say(
-        found.starts_now,
+        job_plan.starts_now,
         yes="it would start at once",
         no="it would wait",
         unknown="whether it would wait is unknown",
     )
-    console.print(f"[bold]TrainingJob {escape(found.job)}[/bold]: {start}", soft_wrap=True)
-    for what, answer in (("its data", found.data), ("its turn", found.turn)):
-        line(f"{what}: {_say(answer.yes, yes='yes', no='no', unknown='unknown')}, {answer.message}")
-    if found.datasets:
+    console.print(f"[bold]TrainingJob {escape(job_plan.job)}[/bold]: {start}", soft_wrap=True)
+    for subject, answer in (("its data", job_plan.data), ("its turn", job_plan.turn)):
+        line(f"{subject}: {_say(answer.yes, yes='yes', no='no', unknown='unknown')}, {answer.message}")
+    if job_plan.datasets:
         title("Its data")
-        for each in found.datasets:
-            line(each)
-        if found.load_bytes:
-            line(f"{human(found.load_bytes)} would be brought into the cache for it")
-    if found.pods:
+        for line_text in job_plan.datasets:
+            line(line_text)
+        if job_plan.load_bytes:
+            line(f"{human(job_plan.load_bytes)} would be brought into the cache for it")
+    if job_plan.pods:
         title("Its pods, as things are now")
-        for pod in found.pods:
+        for pod in job_plan.pods:
             line(f"{pod.pod}: {pod.why_not or _where(pod.node, pod.score, pod.alike)}")
     title("What would leave the cache")
-    for left in found.leaving:
-        some = "all of it" if left.all else "the rest stays"
-        line(f"{' and '.join(left.datasets)}: {human(left.bytes)}, {some}")
-    if not found.leaving_known:
-        line("the rest is unknown" if found.leaving else "unknown")
-    elif not found.leaving:
+    for leaving in job_plan.leaving:
+        rest_text = "all of it" if leaving.all else "the rest stays"
+        line(f"{' and '.join(leaving.datasets)}: {human(leaving.bytes)}, {rest_text}")
+    if not job_plan.leaving_known:
+        line("the rest is unknown" if job_plan.leaving else "unknown")
+    elif not job_plan.leaving:
         line("nothing")
-    if found.forecast is not None:
+    if job_plan.forecast is not None:
         title("How long it would run")
-        for each in _speed(found.forecast):
-            line(each)
-    if found.unknown:
+        for line_text in _speed(job_plan.forecast):
+            line(line_text)
+    if job_plan.unknown:
         title("What cannot be said")
-        for each in found.unknown:
-            line(each)
+        for line_text in job_plan.unknown:
+            line(line_text)
     if created:
         console.print()
-        line(f"TrainingJob {found.job} was created", indent="")
+        line(f"TrainingJob {job_plan.job} was created", indent="")
 
 
 def _say(answer: bool | None, *, yes: str, no: str, unknown: str) -> str:
@@ -219,8 +219,8 @@ def _say(answer: bool | None, *, yes: str, no: str, unknown: str) -> str:
 def _where(node: str, score: int | None, alike: int) -> str:
     if score is None:
         return f"{node}; it reads no data, any node is as good"
-    others = f", as {alike - 1} more with room" if alike > 1 else ""
-    return f"{node}, score {score} of 10{others}"
+    others_text = f", as {alike - 1} more with room" if alike > 1 else ""
+    return f"{node}, score {score} of 10{others_text}"
 
 
 def _speed(forecast: Forecast) -> list[str]:
@@ -232,4 +232,4 @@ def _speed(forecast: Forecast) -> list[str]:
     ]
     if forecast.load_seconds >= 1:
         lines.append(f"loading what is missing takes {duration(forecast.load_seconds)}")
-    return lines + [f"assumed: {each}" for each in forecast.assumed]
+    return lines + [f"assumed: {assumption}" for assumption in forecast.assumed]

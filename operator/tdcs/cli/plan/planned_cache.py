@@ -66,22 +66,24 @@ class _Mount:
 
     @property
     def held(self) -> dict[str, int]:
-        found: dict[str, int] = {}
+        bytes_on: dict[str, int] = {}
         for dataset in self.datasets.values():
             for copy in copies_of(dataset).values():
                 for node, size in copy.node_bytes.items():
-                    found[node] = max(found.get(node, 0), size)
-        return found
+                    bytes_on[node] = max(bytes_on.get(node, 0), size)
+        return bytes_on
 
     @property
     def size(self) -> int:
-        return max((one.status.total_bytes for one in self.datasets.values() if one.status), default=0)
+        return max(
+            (dataset.status.total_bytes for dataset in self.datasets.values() if dataset.status), default=0
+        )
 
 
 def cache_outlook(
     *,
     cluster: str,
-    own: Sequence[Key],
+    own_keys: Sequence[Key],
     without: Stores,
     having: Stores,
     free_gpus: Mapping[str, int],
@@ -96,7 +98,9 @@ def cache_outlook(
         parsed = None
     if parsed is None or parsed.status is None:
         return None
-    capacities = {one.node: one.capacity_bytes for one in parsed.status.workers if one.state == "Ready"}
+    capacities = {
+        worker.node: worker.capacity_bytes for worker in parsed.status.workers if worker.state == "Ready"
+    }
     if not capacities:
         return None
     mounts = _mounts(having, cluster)
@@ -105,7 +109,7 @@ def cache_outlook(
     def granted(stores: Stores, before: Grants | None) -> Grants:
         demands = tuple(
             _demand(
-                one,
+                mount,
                 stores=stores,
                 capacities=capacities,
                 free_gpus=free_gpus,
@@ -113,7 +117,7 @@ def cache_outlook(
                 cluster=parsed,
                 now=now,
             )
-            for one in mounts
+            for mount in mounts
         )
         quotas = quota_bytes(parsed.spec.quotas) if stores.namespaces else {}
         return grant(GrantInput(mounts=demands, usable=usable, quotas=quotas), before=before)
@@ -122,31 +126,31 @@ def cache_outlook(
     after = granted(having, before)
     return CacheOutlook(
         granted={
-            key[1]: found
-            for key in own
-            for one in mounts
-            if key in one.datasets and (found := _granted(after, one, key)) is not None
+            key[1]: granted_data
+            for key in own_keys
+            for mount in mounts
+            if key in mount.datasets and (granted_data := _granted(after, mount, key)) is not None
         },
         leaving=tuple(
             sorted(
-                (left for one in mounts if (left := _leaving(before, after, one)) is not None),
-                key=lambda left: (-left.bytes, left.datasets),
+                (leaving for mount in mounts if (leaving := _leaving(before, after, mount)) is not None),
+                key=lambda leaving: (-leaving.bytes, leaving.datasets),
             )
         ),
     )
 
 
 def _mounts(stores: Stores, cluster: str) -> list[_Mount]:
-    found: dict[str, dict[Key, Dataset]] = {}
+    datasets_by_path: dict[str, dict[Key, Dataset]] = {}
     for key, obj in sorted(stores.datasets.items()):
         path = str((obj.get("status") or {}).get("mountPath") or "")
         if not path or names.cache_cluster_of(obj) != cluster:
             continue
         try:
-            found.setdefault(path, {})[key] = Dataset.model_validate(obj)
+            datasets_by_path.setdefault(path, {})[key] = Dataset.model_validate(obj)
         except ValidationError:
             continue  # its own status says what is wrong
-    return [_Mount(path=path, datasets=datasets) for path, datasets in found.items()]
+    return [_Mount(path=path, datasets=datasets) for path, datasets in datasets_by_path.items()]
 
 
 def _demand(
@@ -160,10 +164,10 @@ def _demand(
     now: str,
 ) -> MountDemand:
     """What a mount asks for, as the operator would see it."""
-    cache_users, wanted, before = [], list[Want](), dict[str, dict[str, frozenset[str]]]()
+    cache_users, want_list, before = [], list[Want](), dict[str, dict[str, frozenset[str]]]()
     for (namespace, name), dataset in mount.datasets.items():
         jobs = jobs_of(namespace=namespace, dataset=name, jobs=stores.training_jobs)
-        asked = [
+        waiting_since = [
             str(stores.training_jobs[job]["metadata"].get("creationTimestamp", "")) for job in jobs.waiting
         ]
         obj = stores.datasets[namespace, name]
@@ -178,31 +182,31 @@ def _demand(
                     now=now,
                 ),
                 next_use=float(len(jobs.active)) if jobs.waiting else None,
-                asked=max(asked, default=None),
+                asked=max(waiting_since, default=None),
             )
         )
         mine = wants.of_dataset(namespace=namespace, name=name, dataset=dataset, now=now)
         if mine is None:
             continue
-        wanted.append(mine)
-        copies = {id_: one for id_, one in copies_of(dataset).items() if one.worth and not one.brought}
+        want_list.append(mine)
+        copies = {id_: copy for id_, copy in copies_of(dataset).items() if copy.worth and not copy.brought}
         before[mine.key] = {
-            id_: frozenset(one.worth) for id_, one in copies.items() if not id_.startswith(names.CLONE_COPY)
+            id_: frozenset(copy.worth) for id_, copy in copies.items() if not id_.startswith(names.CLONE_COPY)
         }
-        for id_, one in copies.items():
+        for id_, copy in copies.items():
             if id_.startswith(names.CLONE_COPY):
                 clone = wants.of_clone(mine, namespace=namespace, name=name, copy=id_)
-                wanted.append(clone)
-                before[clone.key] = {id_: frozenset(one.worth)}
-        for kept in dataset.status.kept if dataset.status is not None else ():
-            wanted.append(wants.of_kept(namespace=namespace, name=name, dataset=dataset, kept=kept))
+                want_list.append(clone)
+                before[clone.key] = {id_: frozenset(copy.worth)}
+        for kept_data in dataset.status.kept if dataset.status is not None else ():
+            want_list.append(wants.of_kept(namespace=namespace, name=name, dataset=dataset, kept=kept_data))
     stands = standing(cache_users, size=mount.size, policies=policies, now=now)
     held = mount.held
     return MountDemand(
         path=mount.path,
         manifest=mount.path,
-        wants=tuple(wanted),
-        totals={want.paths: totals_of(_size(mount, want)) for want in wanted},
+        wants=tuple(want_list),
+        totals={want.paths: totals_of(_size(mount, want)) for want in want_list},
         candidates=tuple(
             Candidate(
                 node=CacheNode(
@@ -219,10 +223,10 @@ def _demand(
         tier=stands.tier,
         value=stands.value,
         held_before=before,
-        payers=payers(wanted, quotas=cluster.spec.quotas, namespaces=stores.namespaces)
+        payers=payers(want_list, quotas=cluster.spec.quotas, namespaces=stores.namespaces)
         if stores.namespaces
         else {},
-        filled={} if wanted else held,
+        filled={} if want_list else held,
     )
 
 
@@ -231,23 +235,33 @@ def _size(mount: _Mount, want: Want) -> int:
     their Dataset asks to be cached of them."""
     if not want.paths:
         return mount.size
-    asked = [
-        one.status.wanted_bytes for one in mount.datasets.values() if one.status and one.spec.preload.paths
+    wanted_bytes = [
+        dataset.status.wanted_bytes
+        for dataset in mount.datasets.values()
+        if dataset.status and dataset.spec.preload.paths
     ]
-    return min(max(asked, default=mount.size), mount.size)
+    return min(max(wanted_bytes, default=mount.size), mount.size)
 
 
 def _granted(grants: Grants, mount: _Mount, key: Key) -> GrantedData | None:
-    own = wants.dataset_key(namespace=key[0], name=key[1])
-    found = grants.mounts.get(mount.path)
-    mine = [one for one in found.placements if own in (one.want.key, one.want.beside)] if found else []
+    own_key = wants.dataset_key(namespace=key[0], name=key[1])
+    grant = grants.mounts.get(mount.path)
+    mine = (
+        [
+            placement
+            for placement in grant.placements
+            if own_key in (placement.want.key, placement.want.beside)
+        ]
+        if grant
+        else []
+    )
     if not mine:
         return None
     return GrantedData(
         copies={
-            copy.id: {node: slots.bytes_in(held, one.totals.sizes) for node, held in copy.nodes.items()}
-            for one in mine
-            for copy in one.copies
+            copy.id: {node: slots.bytes_in(held, placement.totals.sizes) for node, held in copy.nodes.items()}
+            for placement in mine
+            for copy in placement.copies
         }
     )
 

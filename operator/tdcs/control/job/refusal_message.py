@@ -39,7 +39,7 @@ def child_refusal_of(
 
     Args:
         spec: the TrainingJob's.
-        made: roles whose Job is there: it is its change that is refused.
+        created_roles: roles whose Job is there: it is its change that is refused.
     """
     role = _role_of(error, job=job, spec=spec) if isinstance(error, InvalidError) else None
     if role is None or not isinstance(error, InvalidError):

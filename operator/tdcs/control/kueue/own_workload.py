@@ -135,7 +135,8 @@ def changes(
 
     Its pods are changed only in the version that was read: Kueue may reserve quota for the old ones at any moment.
 
-    `wanted`: as it would be created now. `preferred`: once its data is there, its pods know which nodes they prefer.
+    `wanted_workload`: as it would be created now. `preferred`: once its data is there, its pods know which nodes they
+    prefer.
     """
     live_spec = live.get("spec") or {}
     present = live["metadata"].get("annotations") or {}

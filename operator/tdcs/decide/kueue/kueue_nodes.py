@@ -77,7 +77,7 @@ def template_changes(
 
     Args:
         live: the template of a suspended Job.
-        given: that of the role in the TrainingJob.
+        template: that of the role in the TrainingJob.
         place: where its pods may run from now on.
     """
     if place is None:

@@ -260,7 +260,7 @@ def decided_by_kueue(
     admitted it and evicts it; so does one that runs where Kueue is gone.
 
     Args:
-        seen: the job.
+        observed: the job.
         standing: where its Workload stands.
         queue: its LocalQueue.
         data: what its datasets say.

@@ -126,6 +126,6 @@ def empty_nodes(*, free: Mapping[str, int], sizes: Mapping[str, int]) -> dict[in
 
 
 def leaves(gpus: int, *, other_gpus: int, size: int) -> bool:
-    """Whether a pod with so many GPUs leaves an empty node of a size to one with `other`: which would not fit there
-    beside it."""
+    """Whether a pod with so many GPUs leaves an empty node of a size to one with `other_gpus`, which would not fit
+    next to it."""
     return gpus < size and other_gpus <= size < other_gpus + gpus

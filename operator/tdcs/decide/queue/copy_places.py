@@ -111,7 +111,7 @@ def missing_place(
     requests: Sequence[PlaceRequest], *, places: CopyPlaces, kept_places: KeptPlaces, order: Any = None
 ) -> tuple[PlaceRequest, str] | None:
     """The place that a job lacks, and why; None when it may have all that it asks for. `order`: its place in the queue,
-    where `kept` knows of jobs behind it, too."""
+    where `kept_places` knows of jobs behind it, too."""
     full = places.full(requests)
     if full is not None:
         return full, places.sentence(full)
@@ -130,7 +130,7 @@ def requests_of(
     Args:
         namespace: the job's.
         datasets: the names of those that it reads.
-        known: all Datasets. One that is not mounted yet has no places to be counted: nobody reads it.
+        dataset_objects: all Datasets. One that is not mounted yet has no places to be counted: nobody reads it.
     """
     requests = []
     for name in datasets:

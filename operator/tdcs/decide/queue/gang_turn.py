@@ -151,7 +151,7 @@ class _Pass:
         """
         first = next((job for job in self._jobs if job.uid == holder and not job.runs), None)
         if first is not None and self._is_ready(first):
-            self._hold_for(first, excluded=aside)
+            self._hold_for(first, previous_nodes=aside)
         queue = [(job.order, place, job) for place, job in enumerate(self._jobs)]  # sorted, and so a heap
         if self._holder is not None:
             urgent = [entry for entry in queue if self._goes_before(entry[2], self._holder)]
@@ -286,7 +286,7 @@ class _Pass:
         self,
         job: QueuedJob | None,
         *,
-        excluded: frozenset[str] = frozenset(),
+        previous_nodes: frozenset[str] = frozenset(),
         nodes: frozenset[str] | None = None,
     ) -> None:
         """Set nodes aside for a job, and for no other one; None: for none. `nodes`: these, and not the fewest."""
@@ -294,7 +294,7 @@ class _Pass:
         self._room_comes_in = None
         if nodes is None:
             nodes = (
-                nodes_aside(job, room=self._room, nodes=self._nodes, excluded=excluded)
+                nodes_aside(job, room=self._room, nodes=self._nodes, previous_nodes=previous_nodes)
                 if job is not None
                 else frozenset()
             )

@@ -75,7 +75,7 @@ def rank_of_move(rank: int, *, other_ranks: Iterable[int], first: bool) -> int:
 
     Args:
         rank: which it has.
-        others: theirs.
+        other_ranks: theirs.
         first: whether it comes before them.
     """
     ranks = list(other_ranks)

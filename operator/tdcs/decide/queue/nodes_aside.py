@@ -11,7 +11,7 @@ from tdcs.model.pod_resources import Amounts
 
 
 def nodes_aside(
-    job: QueuedJob, *, room: RoomTable, nodes: Nodes, excluded: frozenset[str] = frozenset()
+    job: QueuedJob, *, room: RoomTable, nodes: Nodes, previous_nodes: frozenset[str] = frozenset()
 ) -> frozenset[str]:
     """The fewest nodes that hold the job once its fellows have left them; of all nodes, if others must leave, too.
 
@@ -21,17 +21,17 @@ def nodes_aside(
         job: which was passed too often.
         room: what each node has left.
         nodes: what each has when it is empty, and beside the pods of others.
-        kept: the nodes that were set aside for it before.
+        previous_nodes: the nodes that were set aside for it before.
     """
     for sizes in (nodes.lasting or nodes.capacity, nodes.capacity):
-        nodes_for_job = _fewest(job, sizes, room=room, excluded=excluded)
+        nodes_for_job = _fewest(job, sizes, room=room, previous_nodes=previous_nodes)
         if nodes_for_job:
             return nodes_for_job
     return frozenset()
 
 
 def _fewest(
-    job: QueuedJob, sizes: Mapping[str, Amounts], *, room: RoomTable, excluded: frozenset[str]
+    job: QueuedJob, sizes: Mapping[str, Amounts], *, room: RoomTable, previous_nodes: frozenset[str]
 ) -> frozenset[str]:
     single_pods = [replace(group, count=1) for group in job.groups]
     node_names = set(room.names)
@@ -52,7 +52,7 @@ def _fewest(
             free={node: room.left(node, job.scarce) for node in usable},
             sizes={node: size.get(job.scarce, 0) for node, size in usable.items()},
             holds=holds,
-            excluded=excluded & usable.keys(),
+            previous_nodes=previous_nodes & usable.keys(),
         )
     )
 
@@ -62,7 +62,7 @@ def nodes_to_set_aside(
     free: Mapping[str, int],
     sizes: Mapping[str, int],
     holds: Callable[[Sequence[str]], bool],
-    excluded: Collection[str] = (),
+    previous_nodes: Collection[str] = (),
 ) -> tuple[str, ...]:
     """The fewest nodes that hold all pods of a job that was passed too often, once they are empty.
 
@@ -73,12 +73,12 @@ def nodes_to_set_aside(
         free: the GPUs (or whatever is scarce) that each node has free; only nodes that can hold a pod of the job.
         sizes: those that it has when it is empty.
         holds: whether these nodes hold all pods of the job once they are empty; more nodes hold no less.
-        kept: the nodes that were set aside for it before.
+        previous_nodes: the nodes that were set aside for it before.
 
     Returns:
         The nodes; none when not even all of them hold the job.
     """
-    before = tuple(sorted(node for node in excluded if node in free))
+    before = tuple(sorted(node for node in previous_nodes if node in free))
     if before and holds(before):
         return before
     other_nodes = sorted(free.keys() - set(before), key=lambda node: (-sizes.get(node, 0), -free[node], node))

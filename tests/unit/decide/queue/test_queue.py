@@ -224,7 +224,7 @@ def set_aside(
     def holds(nodes: Sequence[str]) -> bool:
         return fits(pods, dict.fromkeys(nodes, size))
 
-    return nodes_to_set_aside(free=free, sizes=dict.fromkeys(free, size), holds=holds, excluded=kept)
+    return nodes_to_set_aside(free=free, sizes=dict.fromkeys(free, size), holds=holds, previous_nodes=kept)
 
 
 @given(

@@ -46,7 +46,7 @@ class Turn(Protocol):
         """
 
     async def pod_nodes(self, own_jobs: Mapping[Role, Object]) -> Mapping[Role, PodNodes]:
-        """Where pods may run that are not made yet; `own`: the Jobs of the roles."""
+        """Where pods may run that do not exist yet; `own_jobs`: the Jobs of the roles."""
 
     async def applied(self, *, runs: bool) -> None:
         """What was decided is done; `runs`: all pods are ready."""
