@@ -86,7 +86,7 @@ class Cluster:
         return schedule
 
     def _data_of(self, now: float) -> DataOf:
-        """Where the data of the waiting jobs lies, and how long they may wait for a place there."""
+        """Where the data of the waiting jobs is, and how long they may wait for a place there."""
         data_of = self.data_of
         if data_of is None:
             return no_data

@@ -2,7 +2,7 @@
 
 Between two events all rates are constant. Events are: a job arrives, ends, or ends an epoch in which
 its page cache was still filling; and the scheme's caches have changed by a step. After each event the
-store is shared anew among all that read from it.
+store is shared again among all that read from it.
 
 Jobs that read nothing from the store run at a constant speed: their ends wait in a heap. The others
 are few or many, and their speeds change together; they are looked at one by one.

@@ -29,7 +29,7 @@ class Scenario:
             scheme `tdcs`; 0 for no limit.
         clones: whether a further copy is made for jobs beyond that (`onLimit: Clone`); else they wait.
         clone_idle_seconds: how long such a copy stays that no job needs.
-        auto_placement: whether owners leave it to the operator on how many nodes a dataset lies (`spec.placement.mode`
+        auto_placement: whether owners leave it to the operator how many nodes hold a dataset (`spec.placement.mode`
             Auto without `nodeCount`), in the scheme `tdcs`; else each says so many that it takes a bounded share of a
             node's cache.
         grows: whether, with that, a copy grows onto the nodes of jobs that its own have no room for.

@@ -1,7 +1,7 @@
 """The cache of the scheme `tdcs`: what it holds on which node, granted as the operator grants it.
 
 Every dataset of the trace is a Dataset as its owner would apply it with the first job that reads it. How it stands
-among the others (`mount_standing`), what it is granted (`grants`) and where that lies
+among the others (`mount_standing`), what it is granted (`grants`) and where that is
 (`slot_nodes`) are the operator's own functions, asked with what the operator would see: sizes, the jobs that
 read a dataset and those that wait, the nodes, and what was granted before. How long jobs run and how fast they read is
 not among it.
@@ -289,7 +289,7 @@ class CachePlan(Scheme):
         )
 
     def data_of(self, job: SimJob) -> JobData | None:
-        """Where the data of a job lies that waits, as the operator's queue sees it."""
+        """Where the data of a waiting job is, as the operator's queue sees it."""
         cached = self.cached[job.reads]
         at_data = data_nodes([self._meets(cached, {}, job=job)])
         if not at_data:
@@ -303,7 +303,7 @@ class CachePlan(Scheme):
         )
 
     def _meets(self, cached: Cached, pods: Mapping[str, int], *, job: SimJob) -> MeetingInput:
-        """How a dataset lies for pods on these nodes."""
+        """How a dataset is placed for pods on these nodes."""
         held, _ = cached.held
         coming = {node: size for node, size in cached.nodes.items() if node not in pods}
         grows = self.scenario.grows and not cached.copy

@@ -29,7 +29,7 @@ IDLE_BEFORE_DELETION = 86_400.0
 REPLICAS = 4
 #: The jobs' view is renewed when this part of a dataset has been read into its cache.
 STEP = 0.05
-#: The next step of a load is reckoned anew when its rate has changed by this part.
+#: The next step of a load is reckoned again when its rate has changed by this part.
 RATE_CHANGE = 0.1
 #: Seconds after which a cache that fills is looked at again whatever its rate.
 LONGEST_STEP = 3600.0

@@ -98,7 +98,7 @@ class Cached:
         return self.nodes, self.planned
 
     def place(self, nodes: dict[str, float], *, replicated: bool) -> None:
-        """Lie on these nodes from now on. What lay on others stays in the cache until the new ones have it."""
+        """Move to these nodes. What is on others stays in the cache until the new ones have it."""
         before = self.on_node if self.replicated else self._part()
         self.nodes, self.replicated = nodes, replicated
         self.on_node = (

@@ -7,7 +7,7 @@ chance help others, so the mean over a trace is a bound up to such anomalies.)
 
 `NearBound`: the same speed, and of the bytes that a job reads no more come from its own nodes than these can hold. Of a
 dataset of D bytes a node whose cache holds C has at most min(1, C/D), as if nothing else were cached there. A pod reads
-all files of a pass with the same chance, or in an order that does not depend on where they lie, so that of the reads
+all files of a pass with the same chance, or in an order that does not depend on where they are, so that of the reads
 that the kernel's page cache leaves, at most that part finds its bytes on its own node. A gang's mean over its nodes is
 no larger. So no placement reads more locally, whatever it knows and however much it copies; where caches are shared by
 datasets that are read at the same time, or data is new, the best that can be had is less.

@@ -158,7 +158,7 @@ class KubernetesClient:
                 "GET",
                 resource.path(namespace=namespace),
                 params=params,
-                # A half-open connection would hang for ever without a read limit of our own.
+                # A half-open connection would hang forever without a read limit of our own.
                 read_seconds=max_seconds + REQUEST_TIMEOUT,
                 connect_seconds=REQUEST_TIMEOUT,
             ) as response:

@@ -1,4 +1,4 @@
-"""What becomes of a process that has lost its Lease: the same command line begins anew in its place.
+"""What becomes of a process that has lost its Lease: the same command line starts again in its place.
 
 `execve` ends in one moment whatever the process was doing: threads, requests half sent, timers, what it remembers.
 Nothing has to be stopped in order for that, so nothing that hangs can delay it. Its id stays the same: kubelet sees no
@@ -52,7 +52,7 @@ def hear_signals() -> None:
 
 
 def replace_process(*, losses: int, failures: Mapping[str, int] | None = None) -> NoReturn:
-    """Begin anew in the same process, at once. `losses` are those so far, this one included; `failures`: what was
+    """Start again in the same process, at once. `losses` are those so far, this one included; `failures`: what was
     counted, by what failed."""
     os.environ[VARIABLE] = str(losses)
     os.environ[FAILURES] = json.dumps(dict(failures or {}))
@@ -65,7 +65,7 @@ def replace_process(*, losses: int, failures: Mapping[str, int] | None = None) -
         # Every descriptor that Python or gRPC opened is closed by it (O_CLOEXEC), so ports are free again.
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606  no shell is wanted
     except OSError as error:
-        _log.critical("this process cannot begin anew, and ends: %s", error)
+        _log.critical("this process cannot start again, and ends: %s", error)
         os._exit(1)
 
 

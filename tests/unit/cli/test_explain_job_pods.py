@@ -332,7 +332,7 @@ def test_pods_of_a_suspended_job_and_pods_on_their_way_out_are_told_in_the_past(
             {"way": "Remote", "nodes": ["b"], "reason": "SpecFixesNodes", "remoteSeconds": 90},
             (
                 "It reads Dataset pictures from other nodes (expected to cost 90 s): its spec "
-                "says on how many nodes a copy lies"
+                "says how many nodes hold a copy"
             ),
         ),
     ],

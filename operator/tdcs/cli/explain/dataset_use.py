@@ -25,7 +25,7 @@ def granted(status: DatasetStatus) -> str:
 
 
 def copies(status: DatasetStatus) -> str:
-    """How many copies lie on nodes, clones that jobs asked for counted apart."""
+    """How many copies are on nodes, clones that jobs asked for counted apart."""
     placed_copies = [copy for copy in status.copies if copy.id != names.PRELOADED_COPY]
     clones = [copy for copy in placed_copies if copy.id.startswith(names.CLONE_COPY)]
     coming = sum(any(node.arriving for node in copy.nodes) for copy in clones)

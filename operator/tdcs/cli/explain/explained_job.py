@@ -140,7 +140,7 @@ def _headline(status: TrainingJobStatus) -> str:
         "Suspended": "It is suspended",
         "Starting": "Its pods are starting",
         "Running": "It runs",
-        "Restarting": "A pod failed and is made anew",
+        "Restarting": "A pod failed and is created again",
         "Succeeded": "It succeeded",
         "Failed": "It failed",
     }
@@ -164,7 +164,7 @@ def place(
     Args:
         pod: as it is.
         spec: its spec, without its node.
-        copies: what lies where of the datasets that it reads; empty: it reads none.
+        copies: the copies of the datasets that it reads, by node; empty: it reads none.
         scores: of the nodes with its data, as the extender gives them.
         free: what each node has left; None when that cannot be known.
         nodes: None when the user may not list them.

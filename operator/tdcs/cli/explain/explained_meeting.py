@@ -7,7 +7,7 @@ from tdcs.model.humanize import human
 NODES_NAMED = 3
 
 _WHY_REMOTE = {
-    "SpecFixesNodes": "its spec says on how many nodes a copy lies; leave placement.nodeCount out, with placement.mode "
+    "SpecFixesNodes": "its spec says how many nodes hold a copy; leave placement.nodeCount out, with placement.mode "
     "Auto and preload.enabled, to have the copy come to its jobs",
     "NoRoomInCache": "the caches of the job's nodes have no room for it beside data that is in use, or the nodes have "
     "no cache that its placement.nodeSelector allows",

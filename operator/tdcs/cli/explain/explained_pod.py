@@ -177,7 +177,7 @@ def _headline(
         return (
             f"{scheduler} places it, which does not know where its data is. Set schedulerName to "
             f"{names.SCHEDULER_NAME} where the pod is made, or have that done for all pods with a Dataset's claim "
-            f"(chart value placeByData), and create it anew.{wrong}"
+            f"(chart value placeByData), and create it again.{wrong}"
         )
     return (
         f"{scheduler} places it, which ranks nodes by data only if it asks the extender of TDCS, and it has no node "

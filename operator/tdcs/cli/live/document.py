@@ -59,7 +59,7 @@ class NodeRow(_Row, frozen=True, kw_only=True):
     """A node: what it holds and what runs there.
 
     `gpus` is None where nodes cannot be read. `worker`: state of its cache worker; empty: it has none. `held`: bytes by
-    dataset, the most first; 0 for one that has the same blocks as one before it, so that the sum is what lies there.
+    dataset, the most first; 0 for one that has the same blocks as one before it, so that the sum is what is there.
     `pods`: those that read data or belong to a job.
     """
 

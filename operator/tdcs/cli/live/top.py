@@ -112,7 +112,7 @@ async def _show(watches: Watches, changed: asyncio.Event, interval: float) -> No
                 await asyncio.wait_for(ended.wait(), interval)
             waits = asyncio.create_task(changed.wait())
             ends = asyncio.create_task(ended.wait())
-            # A terminal that has another size since is painted anew without any news.
+            # A terminal that has another size since is painted again without any news.
             await asyncio.wait({waits, ends}, timeout=2.0, return_when=asyncio.FIRST_COMPLETED)
             for task in (waits, ends):
                 task.cancel()

@@ -18,7 +18,7 @@ from tdcs.model.kube_objects import Object
 
 NOT_BACKED_UP = "velero.io/exclude-from-backup"
 """Label that keeps Velero from storing a child: restored, it would belong to nobody, and take GPUs until it is
-collected. The operator makes it anew."""
+collected. The operator creates it again."""
 
 CONSUME = "autoscaling.x-k8s.io/consume-provisioning-request"
 """Annotation of pods: the ProvisioningRequest whose nodes they use, so that the autoscaler adds none for them."""
@@ -28,7 +28,7 @@ PROVISIONING_CLASS = "autoscaling.x-k8s.io/provisioning-class-name"
 
 LEAVE_SECONDS = 60.0
 """How long pods keep off the nodes that they leave to larger ones, from the moment in which they may exist. A pod that
-is made anew later finds other nodes empty."""
+is created again later finds other nodes empty."""
 
 
 def passed_on(owner: Object, field: str) -> dict[str, str]:

@@ -381,7 +381,7 @@ class TrainingJobController:
         if refusal.lasts:
             message = f"{message}; correct it in the TrainingJob, which may change as long as it waits"
         if refusal.lasts and decisions.is_refused_for_good(observed, message=message, now=now):
-            message = f"{refusal.message}; correct it, and create the job anew"
+            message = f"{refusal.message}; correct it, and create the job again"
             decision = decisions.refused(message=message, data=decisions.data(observed, now=now))
             outcome = JobOutcome(succeeded=False, reason=decision.reason.value, message=message)
             await self._reporter.report(obj, observed, decision, outcome, now=now)

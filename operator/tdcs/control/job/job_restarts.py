@@ -147,7 +147,7 @@ class JobRestarts:
 
 
 def _is_outdated(observed: Observed, role: Role) -> bool:
-    """Whether a Job was made for another spec, and may be made anew: no pod of it may exist now."""
+    """Whether a Job was made for another spec, and may be created again: no pod of it may exist now."""
     waits = not observed.was_admitted or observed.spec.run_policy.suspend
     made_for = observed.job(role).spec_digest
     return waits and bool(made_for) and made_for != spec_digest(observed.spec, role)

@@ -63,7 +63,7 @@ class PodPlaces:
 
 
 def places_of(observed: Observed, copies: Sequence[CopyOnNodes]) -> PodPlaces:
-    """Where the pods are: the newest pod of each index, with the bytes that lay there when it was first seen.
+    """Where the pods are: the newest pod of each index, with the bytes that were there when it was first seen.
 
     When all pods are gone (the job ended and was cleaned up) what was known is kept.
     """

@@ -133,7 +133,7 @@ def quota_returned(workload: Object, *, now: str) -> Object:
 
 def requeue_pause(count: int) -> int:
     """Seconds that a job waits that did not run in time for the `count`-th time in a row, before Kueue looks at it
-    again: else it would take the same quota from the others for ever."""
+    again: else it would take the same quota from the others forever."""
     return int(min(FIRST_PAUSE * 2 ** min(count - 1, 32), LONGEST_PAUSE))
 
 

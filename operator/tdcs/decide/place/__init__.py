@@ -1,1 +1,1 @@
-"""Where data lies, and which node suits a pod."""
+"""Which nodes hold the data, and which node suits a pod."""

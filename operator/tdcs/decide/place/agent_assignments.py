@@ -3,8 +3,8 @@
 - What is missing comes from agents that have it, else from the source: each slot has one *origin* among the nodes that
   shall hold it, chosen by hash, so that it stays the same while a load goes on and the source sends each byte once.
 - A slot is dropped on a node only when it is complete on every node that shall hold it, or when no Dataset wants it.
-  In the first case it stays until readers have heard where it lies now: they would else read it from the source.
-- Slots that lie on draining nodes alone, and that no load brings elsewhere, move to staying nodes without the source.
+  In the first case it stays until readers have heard where it is now: they would else read it from the source.
+- Slots that are on draining nodes alone, and that no load brings elsewhere, move to staying nodes without the source.
 - What the one node that shall hold a slot cannot read by a fault that may be its own, another one reads for it, until
   that one cannot either: one node's error decides nothing, and the source's is not read again.
 """
@@ -57,15 +57,15 @@ class AssignmentInput:
         manifest: digest of the version.
         manifest_urls: where it can be had: from the operator, then from agents that work by it.
         totals: sums over all files.
-        placements: where it shall lie.
+        placements: where it shall be.
         agents: those that can be reached.
         owned: whether what no Dataset wants is dropped; else reads fill the cache, and it is kept.
         source: how it is read; None when that is not known.
         source_rate: bytes a second that all agents together may read from the source; None for no limit.
         readers: nodes on which pods read it; only of a mount that is not owned.
-        expected: nodes on which some of it lay before the operator started. Until their agents say what they
+        expected: nodes on which some of it was before the operator started. Until their agents say what they
             have of it, nothing is read from the source.
-        handover_seconds: how long a slot that lies elsewhere by now stays where it was.
+        handover_seconds: how long a slot that is elsewhere by now stays where it was.
     """
 
     mount: str
@@ -163,7 +163,7 @@ def _manifest_urls(
 
 
 def _relays(inputs: AssignmentInput, nodes: Mapping[str, AgentNode]) -> set[str]:
-    """Agents that read the source for readers while nothing of the mount shall lie anywhere: a few, by hash."""
+    """Agents that read the source for readers while nothing of the mount shall be anywhere: a few, by hash."""
     if any(node.parts for node in nodes.values()) or inputs.source is None:
         return set()
     staying = [name for name, node in nodes.items() if not node.view.draining]
@@ -191,9 +191,9 @@ def _has_placed(placement: WantPlacement, views: Mapping[str, AgentView]) -> boo
 def checks_of(inputs: AssignmentInput) -> dict[str, Check]:
     """The comparison that each agent is assigned, by node.
 
-    One want of the mount is compared at a time, once all of it lies on its nodes. Its comparison stays assigned until
+    One want of the mount is compared at a time, once all of it is on its nodes. Its comparison stays assigned until
     its verdict is known: an agent keeps the result of one comparison only, so that another one in between would make
-    it begin anew. Nodes without a part of that want keep a comparison that has found wrong copies there, because what
+    it start again. Nodes without a part of that want keep a comparison that has found wrong copies there, because what
     it refused is brought again when it is not assigned any more.
     """
     views = {view.node: view for view in inputs.agents}
@@ -257,7 +257,7 @@ def _node(view: AgentView, inputs: AssignmentInput) -> AgentNode:
     return AgentNode(
         view=view,
         complete=slots.mask_of(view.state.complete) & (inputs.totals.sizes > 0) if is_current else empty,
-        # What lies there of another version counts by another table: its agent drops it when it gets this one.
+        # What is there of another version counts by another table: its agent drops it when it gets this one.
         present=slots.mask_of(view.state.present) if is_current else empty,
     )
 
@@ -277,7 +277,7 @@ def _add(node: AgentNode, part: Part) -> None:
 
 
 def _settled(inputs: AssignmentInput, nodes: Mapping[str, AgentNode]) -> tuple[Mask, Mask]:
-    """Slots that somebody wants, and those of them that lie on every node that shall hold them."""
+    """Slots that somebody wants, and those of them that are on every node that shall hold them."""
     wanted_slots = np.zeros(slots.SLOTS, dtype=bool)
     settled = np.ones(slots.SLOTS, dtype=bool)
     for placement in inputs.placements:
@@ -297,13 +297,13 @@ def _settled(inputs: AssignmentInput, nodes: Mapping[str, AgentNode]) -> tuple[M
 
 
 def _has_no_room(node: AgentNode) -> bool:
-    """Whether what shall lie here finds no room. Then what shall lie elsewhere goes, even before it is there: two full
-    nodes that are to exchange slots would else wait for each other for ever."""
+    """Whether what shall be here finds no room. Then what shall be elsewhere goes, even before it is there: two full
+    nodes that are to exchange slots would else wait for each other forever."""
     return node.view.state.no_room
 
 
 def _moves(inputs: AssignmentInput, nodes: Mapping[str, AgentNode]) -> dict[str, Mask]:
-    """Where slots go that lie on draining nodes alone, and that no load brings elsewhere; last copies only."""
+    """Where slots go that are on draining nodes alone, and that no load brings elsewhere; last copies only."""
     staying = {name: node for name, node in nodes.items() if not node.view.draining}
     draining = [node for node in nodes.values() if node.view.draining]
     if not draining or not staying:

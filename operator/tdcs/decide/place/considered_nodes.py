@@ -39,7 +39,7 @@ def consider(
     Args:
         placed_on: the nodes that they got.
         templates: the pod specs of the roles that read data.
-        held: what lies where of the job's datasets.
+        held: the copies of the job's datasets, by node.
         wanted_copies: the same as the extender sees it.
         node_of: gives a node; None where there is none any more.
         free: gives what a node had left for these pods.

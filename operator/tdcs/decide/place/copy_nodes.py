@@ -12,7 +12,7 @@ from enum import StrEnum
 
 
 class Mode(StrEnum):
-    """How the bytes of one copy lie on its nodes."""
+    """How the bytes of one copy are distributed over its nodes."""
 
     AUTO = "Auto"
     PARTITION = "Partition"
@@ -52,7 +52,7 @@ class NodeBudget:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CopyPlan:
-    """The nodes of one copy and how its bytes lie on them.
+    """The nodes of one copy and how its bytes are distributed over them.
 
     Attributes:
         mode: PARTITION or REPLICATE, never AUTO.
@@ -77,7 +77,7 @@ def plan_copy(
 ) -> CopyPlan:
     """Choose the nodes of one copy of a dataset, and whether it is partitioned or replicated.
 
-    Nodes with readers come first, where the data is to go there: without node_count the copy lies on all of them,
+    Nodes with readers come first, where the data is to go there: without node_count the copy is on all of them,
     replicated on those that can hold all of it if there are any. Then come nodes that hold bytes of the dataset (what
     is there need not travel), then those with free GPUs (jobs can run beside the data), then those with the most free
     cache; ties are broken by a hash of dataset and node, so that datasets spread.

@@ -1,4 +1,4 @@
-"""What of a job's datasets lies on which nodes, as its scheduling and its status see it."""
+"""Where the datasets of a job are, for its scheduling and its status."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from tdcs.decide.place.dataset_copies import FIRST_COPY, CopyOnNodes, merged, pr
 
 
 def held(datasets: Mapping[str, Dataset]) -> list[CopyOnNodes]:
-    """What lies on each node of each dataset, of whichever copy: what pods there read from their own node."""
+    """Bytes of each dataset on each node, of any copy: what pods there read from their own node."""
     return [
         merged(list(copies_of(dataset).values()))
         or CopyOnNodes(total_bytes=dataset.status.total_bytes, node_bytes={})

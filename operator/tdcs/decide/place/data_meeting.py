@@ -49,7 +49,7 @@ class Way(StrEnum):
 
 
 AT_JOB: Final = frozenset({Way.NEAR, Way.GROW, Way.WAIT})
-"""By these a job reads on its own nodes, now or soon: a copy that may lie on as many nodes as its jobs need stays there
+"""By these a job reads on its own nodes, now or soon: a copy that may be on as many nodes as its jobs need stays there
 as long as the job runs, for whichever job it came there."""
 
 
@@ -62,7 +62,7 @@ class MeetingInput:
         held: bytes of it on each node, and what is on its way there already.
         pods: how many pods that read it each node gets.
         room: bytes of it that the cache of each of these nodes could hold beside what is in use there.
-        grows: whether the Dataset leaves it to the operator on how many nodes a copy lies.
+        grows: whether the Dataset leaves it to the operator how many nodes hold a copy.
         peer_rate: bytes a second that a node gets from others of the cache, as measured.
         run_seconds: how long the job runs at most, or has run; None: nobody knows.
         wait_seconds: until there is room for all of its pods at the data; None: nobody knows.

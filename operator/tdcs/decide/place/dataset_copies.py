@@ -1,4 +1,4 @@
-"""Copies of datasets: which bytes of them lie on which nodes, and what a pod sees of several.
+"""Copies of datasets: which bytes of them are on which nodes, and what a pod sees of several.
 
 For one copy a node is worth its bytes there, and half of those that are on their way to it.
 """
@@ -12,7 +12,7 @@ from typing import Final
 FIRST_COPY: Final = "0"
 """The id of the first copy: a job reads it as long as none was chosen for it."""
 
-#: How much less bytes on their way to a node count than bytes that lie there.
+#: How much less bytes on their way to a node count than bytes that are there.
 ARRIVING = 2
 
 #: How much less bytes of another copy count than bytes of the copy that a pod is to read.
@@ -24,7 +24,7 @@ class CopyOnNodes:
     """One copy of a dataset. What follows from it is worked out once: every pod that is placed asks for it.
 
     Attributes:
-        node_bytes: bytes of the copy that lie on each node.
+        node_bytes: bytes of the copy that are on each node.
         arriving: bytes of the copy that each node lacks and is to get.
         brought: whether Preloads brought it to their nodes: no job is dealt out to it, and for every job it counts in
             full.
@@ -99,7 +99,7 @@ _NOWHERE: Final = Near(weight=0, nodes=MappingProxyType({}))
 def merged(copies: Sequence[CopyOnNodes]) -> CopyOnNodes | None:
     """What all copies of one dataset offer together: on each node the best of them. None when there is no copy.
 
-    A pod reads whatever lies on its node, of whichever copy.
+    A pod reads all bytes on its node, of any copy.
     """
     if not copies:
         return None
@@ -114,7 +114,7 @@ def preferring(preferred: CopyOnNodes, *, other_copies: Sequence[CopyOnNodes]) -
     """A dataset for a pod that is to read one of its copies: bytes of the other copies count half.
 
     So the pods of a job gather around its copy, and where that has no room, around another before they go where
-    nothing lies. What Preloads brought counts in full: no other job is dealt out to it.
+    nothing is. What Preloads brought counts in full: no other job is dealt out to it.
     """
     if not other_copies:
         return preferred

@@ -2,7 +2,7 @@
 
 Beside GPUs a cluster has CPU, memory, a number of pods per node, and pods that may run on some nodes only.
 
-Pods go where their data lies (:mod:`tdcs.decide.place.node_score`). Where that begins an empty node, a gang of whole
+Pods go where their data is (:mod:`tdcs.decide.place.node_score`). Where that begins an empty node, a gang of whole
 nodes waits longer, and that costs more than the small pod gains: the other nodes of the cache are a link away. So where
 jobs with larger pods are about, smaller pods keep off the empty nodes that those need
 (:class:`tdcs.decide.queue.kept_nodes.NodesLeft`).

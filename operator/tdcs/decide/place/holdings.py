@@ -1,4 +1,4 @@
-"""What of a mount lies where, and how far each want is, from the agents' states."""
+"""Where the bytes of a mount are, and the progress of each want, from the agents' states."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ class Holdings:
     """What of a dataset is cached at this moment.
 
     Attributes:
-        cached_bytes: bytes that lie on some node, each counted once.
+        cached_bytes: bytes that are on some node, each counted once.
         node_bytes: bytes by node, every copy counted.
     """
 
@@ -39,13 +39,13 @@ class WantProgress:
     """How far a want is.
 
     Attributes:
-        wanted_bytes: bytes of all copies that shall lie on nodes, those that cannot be had for now among them.
-        placed_bytes: those that lie there.
+        wanted_bytes: bytes of all copies that shall be on nodes, those that cannot be had for now among them.
+        placed_bytes: those that are there.
         failed_bytes: those that cannot be had for now.
         ignored_bytes: those of them that the Dataset does not count.
         copies: bytes of each copy by its nodes.
         wanted_files: files that are meant.
-        placed_files: those that lie on all of their nodes.
+        placed_files: those that are on all of their nodes.
         source_rate: bytes a second that come from the source meanwhile.
         peer_rate: the same from other nodes.
     """
@@ -98,7 +98,7 @@ def holdings(*, totals: Totals, manifest: str, states: Mapping[str, MountState])
     for state in current_states.values():
         covered |= slots.mask_of(state.complete)
     cached = int(sizes[covered].sum())
-    # Of slots that lie nowhere as a whole each counts once, with the node that has most of them.
+    # Of slots that are nowhere as a whole each counts once, with the node that has most of them.
     for _, node in sorted(((-partial_bytes(state, sizes), node) for node, state in current_states.items())):
         partial = slots.mask_of(current_states[node].present) & ~slots.mask_of(current_states[node].complete)
         whole = int(sizes[partial].sum())
@@ -127,7 +127,7 @@ def progress(
         manifest: digest of the version.
         states: of the agents that can be reached, by node.
         informed: nodes with a state that is about the files that they shall have by this placement; of others is known
-            what lies there, but not of which files.
+            what is there, but not of which files.
     """
     totals, key = placement.totals, placement.want.key
     copies: list[dict[str, int]] = []
@@ -178,7 +178,7 @@ def progress(
 
 
 def cached_of(placement: WantPlacement, progress: WantProgress) -> int:
-    """Bytes that lie on one node of a want at least, each counted once."""
+    """Bytes that are on one node of a want at least, each counted once."""
     return max(
         (
             max(held.values(), default=0) if copy.mode is Mode.REPLICATE else sum(held.values())

@@ -1,4 +1,4 @@
-"""How well a node suits a pod, by the bytes of the pod's datasets that lie on it or are on their way there.
+"""How well a node suits a pod, by the bytes of the pod's datasets that are on it or are on their way there.
 
 One definition serves the scheduler extender (:func:`combined_scores`), the node affinity of jobs that another scheduler
 places (:func:`node_scores`), and the status of a job (:func:`locality`, :func:`local_share`).
@@ -45,7 +45,7 @@ class CombinedData:
     worth: FloatArray
 
 
-#: What it takes from a node that other data lies there for which pods wait, one for each node that holds it: this part
+#: The penalty for a node that holds other data for which pods wait, one for each node that holds it: this part
 #: of the most bytes that the pod could get. Chosen by simulation: with less, more pods miss their data; with more, the
 #: others lose more bytes than those gain.
 WAITING_POD = 0.5
@@ -176,7 +176,7 @@ def locality(*, pod_nodes: Sequence[str], copies: Sequence[CopyOnNodes]) -> floa
 
 
 def local_share(*, pod_nodes: Sequence[str], copies: Sequence[CopyOnNodes]) -> float | None:
-    """Mean share of the datasets' bytes that lie on the pods' own nodes, between 0 and 1.
+    """Mean share of the datasets' bytes that are on the pods' own nodes, between 0 and 1.
 
     1.0 when every pod has all its data on its node, about 1/n for a copy partitioned
     over n nodes. None when no pod is placed or the datasets are empty.

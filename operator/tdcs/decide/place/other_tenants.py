@@ -1,4 +1,4 @@
-"""What of a mount lies on nodes for Datasets of other namespaces: a namespace sees how much that is, and no name."""
+"""Bytes of a mount that nodes hold for Datasets of other namespaces: a namespace sees how many, and no names."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class OtherTenants:
 
     Attributes:
         namespaces: how many.
-        node_bytes: bytes on each node that lie there for them alone.
+        node_bytes: bytes on each node that only they use.
     """
 
     namespaces: int = 0

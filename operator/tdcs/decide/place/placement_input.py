@@ -24,8 +24,8 @@ class ReadOn:
 
     Attributes:
         last: when it was last read on each, on the clock of the passes.
-        assumed: those on which it lay when this operator looked first, and was not read since: it may have been read
-            there, or lies there because others had no room.
+        assumed: those on which it was when this operator looked first, and was not read since: it may have been read
+            there, or is there because others had no room.
     """
 
     last: Mapping[str, float] = field(default_factory=dict)
@@ -33,15 +33,15 @@ class ReadOn:
 
     @classmethod
     def at_first(cls, held: Collection[str], *, now: float) -> "ReadOn":
-        """By where it lies, which is all that a new operator knows."""
+        """From where the data is, which is all that a new operator knows."""
         return cls(last=dict.fromkeys(sorted(held), now), assumed=frozenset(held))
 
     def then(self, nodes: Collection[str], *, now: float, delay: float) -> "ReadOn":
         """The same now. `nodes`: on which it is read; `delay`: seconds for which a node counts on."""
-        lately = {node: when for node, when in self.last.items() if now - when < delay}
+        recent = {node: when for node, when in self.last.items() if now - when < delay}
         return ReadOn(
-            last={**lately, **dict.fromkeys(sorted(nodes), now)},
-            assumed=(self.assumed & lately.keys()).difference(nodes),
+            last={**recent, **dict.fromkeys(sorted(nodes), now)},
+            assumed=(self.assumed & recent.keys()).difference(nodes),
         )
 
     @property
@@ -154,7 +154,7 @@ class Hosts:
             they have is not read from the source meanwhile.
         draining: nodes with draining workers.
         waiting: nodes with agents that are about to report: nothing is decided without them.
-        held: what of it lies where, as last heard of each node, those included that may be back in a moment.
+        held: the last reported state of each node, with those that may be back in a moment.
         readable: the same without the nodes that were away for too long to count as there.
         spaces: the caches of the nodes.
         next_at: when the first of those stops to count as there, or counts as lost, on the clock of the view; None when
@@ -193,7 +193,7 @@ def hosts(
 
     Args:
         cache: the cache's nodes.
-        expected: nodes on which some of it lay.
+        expected: nodes on which some of it was.
         now: seconds that only grow.
         patience: seconds that an agent may be away before its slots go to others.
         absence: seconds that an agent may be away and what it has still counts as there; `patience` when left out.
@@ -321,7 +321,7 @@ def expected_paths(*, datasets: Store, cluster: str) -> set[str]:
 
 
 def nodes_of(held_before: Mapping[str, Mapping[str, frozenset[str]]]) -> frozenset[str]:
-    """All nodes on which some copy of some want lay."""
+    """All nodes on which some copy of some want was."""
     return frozenset[str]().union(*(nodes for copies in held_before.values() for nodes in copies.values()))
 
 
@@ -346,7 +346,7 @@ def concerned(
     mount_hosts: Hosts, placements: Sequence[WantPlacement], *, expected: frozenset[str]
 ) -> frozenset[str]:
     """The nodes that have, or shall have, something to do with a mount that the operator places: few of many. All of
-    them while some worker drains, for any of them may take what it has, and when it shall lie on none of them."""
+    them while some worker drains, for any of them may take what it has, and when it shall be on none of them."""
     holders = {node for placement in placements for node in placement.nodes}
     if mount_hosts.draining or not holders:
         return frozenset(mount_hosts.agents)

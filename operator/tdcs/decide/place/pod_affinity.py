@@ -1,4 +1,4 @@
-"""Where the data lies, as node affinity of a pod that a scheduler without the extender places.
+"""Node affinity to the data, for a pod that a scheduler without the extender places.
 
 Nodes are named by `metadata.name`, which every node has: the label `kubernetes.io/hostname` may be another name, or of
 several nodes. A term names one node, as the API allows it for this field.

@@ -1,4 +1,4 @@
-"""Mode Affinity: where the data lies, as preferred node affinity for whichever scheduler places the pods."""
+"""Mode Affinity: preferred node affinity to the data, for whichever scheduler places the pods."""
 
 from collections.abc import Mapping, Sequence
 

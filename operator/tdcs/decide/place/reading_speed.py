@@ -2,8 +2,8 @@
 
 The rule: a job whose loader overlaps reading with computing runs at the slowest of five
 rates, ``T = min(compute, cache / h, NIC / (1 - h l), remote / (1 - h), CPU / (1 - p))``, where ``h`` is the
-share of its bytes that the cache holds, ``l`` the share of those that lie on the job's own nodes, and ``p`` the
-share of all bytes that lie in their page caches. For a cache that keeps what it has this is the estimator of
+share of its bytes that the cache holds, ``l`` the share of those that are on the job's own nodes, and ``p`` the
+share of all bytes that are in their page caches. For a cache that keeps what it has this is the estimator of
 SiloD (EuroSys 2023), with the terms of the node's links and processors added.
 
 The hit ratios are those of shuffled epochs: every item is read once per epoch, in a new random
@@ -59,8 +59,8 @@ def estimate(
         remote: what the store gives to this job.
         cpu: what the cache's client can read with the processors that its nodes have for this job.
         hit: share of the bytes that the cache holds, 0 to 1.
-        local: share of the hit bytes that lie on the node that reads them, 0 to 1.
-        page: share of the bytes that lie in the page cache of the node that reads them, 0 to 1: the kernel gives
+        local: share of the hit bytes that are on the node that reads them, 0 to 1.
+        page: share of the bytes that are in the page cache of the node that reads them, 0 to 1: the kernel gives
             them without the cache's client.
     """
     bounds = (

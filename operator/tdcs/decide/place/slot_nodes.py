@@ -43,7 +43,7 @@ class ReadingNodes:
 
     Attributes:
         nodes: those on which it is read, or was a while ago.
-        perhaps: those on which it lies, perhaps because it was read there until a moment ago. So it stays there.
+        perhaps: those on which it is, perhaps because it was read there until a moment ago. So it stays there.
     """
 
     nodes: frozenset[str] = frozenset()
@@ -99,11 +99,11 @@ class WantPlacement:
         want: what was asked for.
         totals: sums over the files under its paths.
         chosen: the slots that are meant: all, or the prefix that a fraction or an amount comes to.
-        copies: where they shall lie.
+        copies: where they shall be.
         eligible: nodes that could be chosen from.
         asked_bytes: bytes of one copy that were asked for.
         subset_bytes: bytes of one copy in whole slots.
-        wanted_bytes: bytes of all copies that shall lie on nodes.
+        wanted_bytes: bytes of all copies that shall be on nodes.
         unplaced_bytes: bytes of all copies for which there is no room.
         added_bytes: bytes on each node that it adds to what wants before it have there.
         charges: bytes that it costs each quota that pays for it.
@@ -150,7 +150,7 @@ class WantPlacement:
 
 
 def place(inputs: PlacementInput) -> tuple[WantPlacement, ...]:
-    """Where all wants of a mount shall lie, in their order."""
+    """Where all wants of a mount shall be, in their order."""
     room = _Room(inputs)
     quotas = dict(inputs.quotas)
     paid = {
@@ -235,7 +235,7 @@ def _plans_that_stay(
     quotas: Mapping[str, int],
 ) -> list[tuple[str, CopyPlan]]:
     """The copies of a want by the readers that are known; by those too that there may have been, if copies would leave
-    these else. A copy that stays as it is needs no guess, which might have it lie otherwise: whole on a node that was
+    these else. A copy that stays as it is needs no guess, which might move it: whole on a node that was
     never read on."""
     keeps = inputs.held_before.get(want.key, {})
     readers = inputs.readers.get(want.dataset, NOT_READ)
@@ -339,8 +339,8 @@ def _plans(
         open_nodes = [node for node in nodes if node.name not in used_nodes]
         while True:
             ranked = [
-                # What a copy lay on before counts as if it held more than any other node, and what is another copy's
-                # as if it held less than nothing: else copies would trade nodes, and blocks would travel for it.
+                # A node that held this copy before ranks above all others, one that holds another copy below all: else
+                # copies would trade nodes, and blocks would travel for it.
                 _beside_others(node, own_nodes=own_nodes, other_nodes=other_nodes, most=most, least=least)
                 for node in open_nodes
             ]
@@ -417,7 +417,7 @@ class _Promises:
         return self._slot_bytes({**promised, paths: with_want}) - before, int(before.sum())
 
     def _slot_bytes(self, promised: Mapping[tuple[str, ...], bytes]) -> slots.Sizes:
-        """Bytes in each slot of a union of selections: folders may lie in each other, but no slot has more than all of
+        """Bytes in each slot of a union of selections: folders may be in each other, but no slot has more than all of
         its files."""
         summed = np.zeros(slots.SLOTS, dtype=np.int64)
         for paths, promised_slots in promised.items():

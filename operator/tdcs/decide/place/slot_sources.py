@@ -31,7 +31,7 @@ class AgentView:
         room: bytes that the mount may take there, its own included.
         capacity: of its cache; the node's weight.
         waits: whether others have to leave before it finds the room that it is granted: nothing is brought until then.
-        crowded: whether more lies there than was granted: what is not granted goes at once.
+        crowded: whether more is there than was granted: what is not granted goes at once.
         state: of the mount; an empty one when it knows nothing of it.
         parts: those that the progress in `state` is about; empty when that is not known.
     """

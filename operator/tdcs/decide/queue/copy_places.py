@@ -149,7 +149,7 @@ def requests_of(
 
 
 def readable_copies(dataset: Object) -> int:
-    """How many copies jobs may choose from: those that lie on some node, and at least the one at the source."""
+    """How many copies jobs may choose from: those that are on some node, and at least the one at the source."""
     copies = (dataset.get("status") or {}).get("copies") or ()
     placed_copies = [copy for copy in copies if copy.get("id") != names.PRELOADED_COPY and copy.get("nodes")]
     return max(sum(not is_arriving(copy) for copy in placed_copies), 1)

@@ -41,7 +41,7 @@ class JobData:
         beside: its pods, those that read data on these nodes alone.
         readers: the pods that read data, on all nodes that they may run on.
         scores: what nodes are worth to these, as the extender scores them.
-        meets: how each of its datasets lies, by name, for pods on these nodes.
+        meets: how each of its datasets is placed, by name, for pods on these nodes.
         seconds_left: until its wait ends; None: it has not begun to wait.
     """
 

@@ -67,7 +67,7 @@ def schedule(
             use nodes that are set aside. What is reserved for them is nobody else's.
         preempts: whether jobs may take the place of running ones (`tdcs.decide.queue.preemption`), one in a pass: what
             its victims leave is set aside for it, and for no second job.
-        data_of: where the data of a job lies that waits: it may wait for a place there.
+        data_of: where the data of a waiting job is: it may wait for a place there.
     """
     return _Pass(
         waiting=waiting,

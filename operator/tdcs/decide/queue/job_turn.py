@@ -24,7 +24,7 @@ from tdcs.decide.queue.pod_admission import GAVE_BACK, Reason
 from tdcs.model.kube_objects import Object
 
 TOLD_NODES = 256
-"""So many nodes that are set aside stand in a status at most; more are chosen anew by an operator that starts."""
+"""So many nodes that are set aside stand in a status at most; more are chosen again by an operator that starts."""
 
 TOLD_PASSES = 8
 """So often a job was passed, or once too often, before its status is written for that alone."""
@@ -226,7 +226,7 @@ def ends_by(*, now: str, deadline: int) -> str:
 
 def kept_deadline(deadline: int | None, *, ends_by: str, starts: Iterable[str], now: str) -> int | None:
     """The activeDeadlineSeconds that the Jobs of a job get: what it asks for, and no longer than it has promised. So
-    restarts, each of which begins the time of a Job anew, and a deadline that is raised give it no more.
+    restarts, each of which begins the time of a Job again, and a deadline that is raised give it no more.
 
     Args:
         deadline: what it asks for.
@@ -270,7 +270,7 @@ def _data_wait(recorded: object) -> DataWait | None:
     try:
         wait = None if recorded is None else DataWait.model_validate(recorded)
     except ValidationError:
-        return None  # of another version: the job may begin anew
+        return None  # of another version: the job may start again
     return wait if wait is not None and _time(wait.since) and _time(wait.until) else None
 
 

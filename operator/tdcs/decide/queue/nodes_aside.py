@@ -15,7 +15,7 @@ def nodes_aside(
 ) -> frozenset[str]:
     """The fewest nodes that hold the job once its fellows have left them; of all nodes, if others must leave, too.
 
-    Pods of others may stay for ever (a DaemonSet's do): nodes are chosen beside these, where that is possible.
+    Pods of others may stay forever (a DaemonSet's do): nodes are chosen beside these, where that is possible.
 
     Args:
         job: which was passed too often.

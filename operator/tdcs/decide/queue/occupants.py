@@ -134,7 +134,7 @@ def with_reserved(occupants: Iterable[Occupant], *, room: RoomTable, scarce: str
     Args:
         occupants: in the order in which their pods find room.
         room: what nodes have left; less afterwards.
-        scarce: the resource of which is kept what pods may get that find no node as things lie now.
+        scarce: the resource of which is kept what pods may get that find no node as things are now.
     """
     return [
         replace(

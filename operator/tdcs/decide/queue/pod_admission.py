@@ -81,7 +81,7 @@ class DatasetReadiness:
         waited: how long the job has waited in vain for the fraction, such as 30m, and does not any longer; empty
             while it waits.
         loads_from: when its loading begins (spec.preload.startTime), while that is to come; empty otherwise.
-        until: when the job stops waiting for the fraction; empty: it waits for ever.
+        until: when the job stops waiting for the fraction; empty: it waits forever.
     """
 
     name: str
@@ -100,7 +100,7 @@ class DatasetReadiness:
     @property
     def lacks(self) -> bool:
         """Whether less of it is cached than the job asks for."""
-        # A hair of tolerance: 0.1 + 0.2 style fractions must not hold a job for ever.
+        # A hair of tolerance: 0.1 + 0.2 style fractions must not hold a job forever.
         return self.cached_ratio + 1e-9 < self.required_ratio
 
 
@@ -189,12 +189,12 @@ def _suffered(reason: Reason, dataset: DatasetReadiness) -> str:
         case Reason.MISSING:
             return (
                 f"Dataset {dataset.name} is gone from {_place(dataset)}; the job runs on, but pods that have to be "
-                "made anew wait until there is one of that name again"
+                "created again wait until there is one of that name again"
             )
         case Reason.DELETING:
             return (
                 f"Dataset {dataset.name} is being deleted, which waits for the job's pods; the job runs on with its "
-                "data, but pods that have to be made anew wait until there is one of that name again"
+                "data, but pods that have to be created again wait until there is one of that name again"
             )
         case Reason.UNREADABLE:
             return (

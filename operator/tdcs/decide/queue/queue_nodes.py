@@ -19,7 +19,7 @@ class Nodes:
     Attributes:
         free: what each has left beside the pods that are on it.
         capacity: what each has when it is empty.
-        lasting: what each has beside the pods of others, which may stay for ever; left out, its capacity.
+        lasting: what each has beside the pods of others, which may stay forever; left out, its capacity.
         empty: which jobs would fit on them when they are empty, as it was found out before; left out, nothing is known.
     """
 

@@ -104,7 +104,7 @@ class RoomTable:
 
     def reserve(self, groups: Iterable[PodGroup], *, scarce: str) -> dict[str, Amounts]:
         """Take the room of pods that may already start; gives what was taken, by node. Those that find none as things
-        lie now keep what they may get: of nodes that are theirs to use, parts of the scarce resource are nobody
+        are now keep what they may get: of nodes that are theirs to use, parts of the scarce resource are nobody
         else's."""
         reserved: dict[str, dict[str, int]] = {}
         for group in groups:

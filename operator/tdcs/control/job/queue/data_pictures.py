@@ -1,4 +1,4 @@
-"""How the datasets of jobs lie on nodes, as the views say: what is weighed where job and data meet."""
+"""Where the datasets of jobs are, by the views: the input for weighing where job and data meet."""
 
 import statistics
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ class DataPictures:
         self._datasets: dict[Key, Dataset | None] = {}
 
     def meets(self, dataset: Dataset, *, pods: Mapping[str, int], run_seconds: float | None) -> MeetingInput:
-        """How a dataset lies for pods on these nodes, and whether it may come to them.
+        """How a dataset is placed for pods on these nodes, and whether it may come to them.
 
         Args:
             pods: how many each node has, or will get.
@@ -175,19 +175,19 @@ class DataPictures:
         return room_of
 
     def _allows(self, dataset: Dataset, node: str) -> bool:
-        """Whether the Dataset may lie on a node at all."""
+        """Whether the Dataset may be on a node at all."""
         labels = (self._stores.nodes.get(("", node)) or {"metadata": {}})["metadata"].get("labels") or {}
         return matches(labels, dataset.spec.placement.node_selector)
 
 
 def may_grow(dataset: Dataset) -> bool:
-    """Whether its spec leaves it to the operator on how many nodes a copy lies."""
+    """Whether its spec leaves it to the operator how many nodes hold a copy."""
     placement, preload = dataset.spec.placement, dataset.spec.preload
     return preload.enabled and placement.mode == "Auto" and placement.node_count is None and not preload.paths
 
 
 def held_of(dataset: Dataset) -> Mapping[str, int]:
-    """What lies on each node, of whichever copy."""
+    """Bytes on each node, of any copy."""
     copy = merged(list(copies_of(dataset).values()))
     return copy.node_bytes if copy is not None else {}
 

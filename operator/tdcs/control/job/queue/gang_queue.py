@@ -1,8 +1,8 @@
 """The queue of the whole cluster: admits every job that fits, and remembers which until the API server says so.
 
-Everything it decides from is observed anew each time: which jobs wait, which were admitted and how often a job was
+Everything it decides from is observed again each time: which jobs wait, which were admitted and how often a job was
 passed is in the jobs' own statuses. A restart loses what the last pass has admitted that no status says yet, and
-decides that anew; since when gangs are short of places, so that they wait for their whole patience again; and which
+decides that again; since when gangs are short of places, so that they wait for their whole patience again; and which
 nodes pods leave to larger ones.
 """
 

@@ -1,7 +1,7 @@
 """A gang that was admitted and does not find its places: somebody took them, or a node vanished.
 
 The pods that found one would hold it for nothing, as the queue does the room of those that could not be made, and two
-such jobs could wait for each other for ever. So after a while the job gives back what it has and queues again. Where
+such jobs could wait for each other forever. So after a while the job gives back what it has and queues again. Where
 the queue's own count of free room says again and again that it fits, and the scheduler that it does not (a volume, a
 port, a quota), the pauses between tries grow.
 """

@@ -85,7 +85,7 @@ class Entries:
             fair: whether namespaces take turns.
             preempts: whether jobs may take the place of others.
             aging: seconds of waiting after which a job counts as of the next higher priority; 0: never.
-            data_of: where the data of a job lies.
+            data_of: where the data of a job is.
         """
         nodes = Nodes(free={}, capacity={})
         if self.waiting:
@@ -199,7 +199,7 @@ class Collector:
         return places
 
     def data_of(self) -> DataOf:
-        """Where the data of the jobs lies that wait in this queue, as the views say it now."""
+        """Where the data of the jobs in this queue is, by the current views."""
         pictures = DataPictures(stores=self._stores)
 
         def found(job: QueuedJob) -> JobData | None:

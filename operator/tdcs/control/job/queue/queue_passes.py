@@ -121,7 +121,7 @@ class QueuePasses:
         self._pass = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
-        """One guarded pass: whatever it fails by, the queue does not stand still for ever."""
+        """One guarded pass: whatever it fails by, the queue does not stand still forever."""
         pause = None
         try:
             with self._metrics.timed_schedule() if self._metrics is not None else nullcontext():

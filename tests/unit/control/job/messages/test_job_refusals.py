@@ -137,7 +137,7 @@ async def test_a_job_with_a_template_that_makes_no_valid_job_for_ten_minutes_fai
         status = jobs.status()
         assert status["reason"] == "ChildRefused"
         assert status["message"] == (
-            f"{REFUSED}template.spec.nodeNaem: no such field; correct it, and create the job anew"
+            f"{REFUSED}template.spec.nodeNaem: no such field; correct it, and create the job again"
         )
         assert status["completionTime"]
         assert "startTime" not in status
