@@ -30,7 +30,7 @@ _ABOUT: Final = (
 )
 
 _ALLUXIO: Final = (
-    "By gRPC with TLS 1.3. Whatever the role, a worker reads from a source only what lies below the folder or prefix "
+    "By gRPC with TLS 1.3. Whatever the role, a worker reads from a source only what is below the folder or prefix "
     "that was mounted. REST and web ports listen on the pod's own loopback interface.\n"
 )
 

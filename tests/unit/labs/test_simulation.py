@@ -54,9 +54,7 @@ def test_every_job_reads_all_its_bytes_and_none_runs_faster_than_its_gpus(scheme
     assert set(run.cluster.free.values()) == {SMALL.gpus_per_node}
 
 
-def test_jobs_over_the_limit_of_a_copy_wait_and_with_clones_they_wait_less_and_cost_the_store_nothing() -> (
-    None
-):
+def test_jobs_over_the_limit_of_a_copy_wait_less_with_clones_that_cost_the_store_nothing() -> None:
     work = assign_work(jobs=synthetic_jobs(count=60), sharing=Sharing.ALL)
     results = {}
     for clones in (False, True):
@@ -300,7 +298,7 @@ def test_on_a_part_of_the_real_trace_the_policies_come_near_the_bound_and_lose_t
     assert found["tdcs"] <= 1.01 * min(found["alluxio-lru"], found["fluid-like"])
 
 
-def test_tenants_that_take_turns_wait_more_evenly_than_behind_one_that_queues_everything_at_once() -> None:
+def test_tenants_that_take_turns_wait_more_evenly_than_behind_one_that_queues_all_at_once() -> None:
     """One tenant submits many jobs; seconds later each of the others submits one."""
     jobs = [TraceJob(submitted=float(number), duration=600.0, gpus=8, tenant="many") for number in range(60)]
     jobs += [

@@ -16,9 +16,7 @@ def test_the_extender_is_asked_by_names_and_may_fail() -> None:
     assert extender["httpTimeout"] == "500ms"
 
 
-def test_a_node_with_any_data_outweighs_every_preference_of_the_default_plugins_without_a_users_wish() -> (
-    None
-):
+def test_a_node_with_any_data_outweighs_the_default_plugins_if_the_user_states_no_preference() -> None:
     (extender,) = scheduler_configuration()["extenders"]
     spread, resources, balance, images = 200, 100, 100, 100
     least = min(node_scores([CopyOnNodes(total_bytes=10**12, node_bytes={"a": 10**12, "b": 1})]).values())

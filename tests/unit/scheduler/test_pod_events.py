@@ -77,9 +77,7 @@ async def test_of_several_datasets_the_missing_one_is_told_and_the_others_count(
     assert "it is scheduled with regard to the others only" in api.written[0][1]["message"]
 
 
-async def test_a_pod_that_only_names_what_is_missing_is_not_told_that_others_count_when_other_pods_wait() -> (
-    None
-):
+async def test_event_of_a_pod_with_only_missing_datasets_does_not_say_others_count() -> None:
     api, view = ScriptedApi(), DatasetView()
     copy = {"id": "0", "nodes": [{"name": "a", "bytes": 9}]}
     view.on_change(("team", "images"), {"status": {"totalBytes": 9, "copies": [copy]}})

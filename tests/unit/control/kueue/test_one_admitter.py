@@ -137,7 +137,7 @@ async def running_by_quota(jobs: Jobs, name: str = "train", **spec: Any) -> Kueu
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-async def test_a_job_that_loses_its_queues_label_stops_before_its_quota_is_free_and_queues_in_the_own_queue(
+async def test_a_job_that_loses_its_queue_label_stops_before_its_quota_is_free_and_queues_again(
     restarted: bool,
 ) -> None:
     async with Jobs(gpus={"a": 2}, kueue=True) as jobs:
@@ -185,9 +185,7 @@ async def test_a_job_that_leaves_kueue_takes_nothing_along_of_its_flavor_and_top
         assert not pod.get("schedulingGates")
 
 
-async def test_a_running_job_that_gets_another_queues_label_stays_with_the_queue_that_has_admitted_it() -> (
-    None
-):
+async def test_a_running_job_that_gets_another_queue_label_stays_in_the_queue_that_admitted_it() -> None:
     async with Jobs(gpus={"a": 8}, kueue=True) as jobs:
         kueue = await running_by_quota(jobs)
         await label(jobs, "other")
@@ -311,9 +309,7 @@ async def test_the_limit_of_a_dataset_holds_for_jobs_in_kueue_too() -> None:
         await jobs.until(lambda: jobs.bound("two") == 1)
 
 
-async def test_of_two_jobs_that_kueue_admits_at_once_one_takes_the_place_and_one_gives_its_quota_back() -> (
-    None
-):
+async def test_of_two_jobs_that_kueue_admits_at_once_one_takes_the_place_and_one_returns_its_quota() -> None:
     async with Jobs(gpus={"a": 8}, kueue=True) as jobs:
         put_dataset(jobs, maxConcurrentJobs=1, onLimit="Suspend")
         kueue = Kueue(jobs)

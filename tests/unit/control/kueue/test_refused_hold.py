@@ -156,7 +156,7 @@ def test_a_workload_that_is_to_be_tried_again_by_kueue_is_left_alone_until_its_d
         assert getattr(judged(obj, {"pictures": known(100)}), "state", None) is DataState.READY
 
 
-def test_what_lacks_is_loaded_ahead_though_the_workload_keeps_its_quota_until_kueue_takes_it_back() -> None:
+def test_missing_data_is_loaded_while_the_workload_keeps_its_quota_until_kueue_takes_it_back() -> None:
     waiting = [
         workload("retries", "pictures", state="Retry", created=1),
         workload("pending", "films", created=2),

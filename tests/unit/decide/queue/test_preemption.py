@@ -270,7 +270,7 @@ def test_the_clock_alone_ends_the_wait_for_pods_and_begins_it_again() -> None:
     assert seen == [(0.0, True), (601.0, False), (3001.0, True), (4201.0, False)]
 
 
-def test_a_job_whose_pods_may_take_an_hour_to_end_gives_way_where_no_other_of_its_priority_does() -> None:
+def test_a_job_with_an_hour_of_grace_is_preempted_only_if_no_other_of_its_priority_is_enough() -> None:
     hour = runs("hour", on={"x": 1}, grace=3600.0, started=9)
     assert victims(waits(), nodes={"x": 1}, occupants=[hour]) == ["hour"]
     assert victims(waits(), nodes={"x": 1, "y": 1}, occupants=[hour, runs("quick", on={"y": 1})]) == ["quick"]

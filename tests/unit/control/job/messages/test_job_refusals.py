@@ -120,9 +120,7 @@ def tried_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("tried_soon")
-async def test_a_job_with_a_template_that_makes_no_valid_job_for_ten_minutes_fails_and_says_what_to_do() -> (
-    None
-):
+async def test_a_template_that_makes_no_valid_job_for_ten_minutes_fails_the_job_with_a_remedy() -> None:
     async with Jobs(gpus={"a": 4}) as jobs:
         refusing(jobs, NODE_NAEM)
         await jobs.create()

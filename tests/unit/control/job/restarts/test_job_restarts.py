@@ -303,9 +303,7 @@ async def not_in_time(jobs: Jobs, kueue: Kueue, *, changed: int) -> None:
     await jobs.until(lambda: kueue.condition("QuotaReserved") == "False")
 
 
-async def test_in_kueue_a_job_that_does_not_run_in_time_gives_its_quota_back_and_pauses_longer_and_longer() -> (
-    None
-):
+async def test_in_kueue_a_job_that_does_not_run_in_time_returns_its_quota_and_backs_off() -> None:
     async with Jobs(gpus={"a": 4}, kueue=True) as jobs:
         kueue = Kueue(jobs)
         await jobs.create(labels=QUEUE, runPolicy={"startTimeoutSeconds": 60})
