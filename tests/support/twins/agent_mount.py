@@ -34,6 +34,18 @@ class TwinFailure:
     again_at: float = 0.0
 
 
+class FileColumns:
+    """What follows from a manifest alone, and is asked for at each look at an agent's state."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.manifest = manifest
+        self.blocks_of_slots = np.bincount(manifest.block_slots, minlength=slots.SLOTS)
+        counts = np.diff(manifest.block_ends, prepend=np.uint32(0))
+        with_blocks = np.flatnonzero(counts > 0)
+        self.first_blocks = manifest.block_ends[with_blocks] - counts[with_blocks]
+        self.empty_files = counts == 0
+
+
 @dataclass(kw_only=True)
 class TwinMount:
     """What one agent knows of one mount."""
@@ -51,6 +63,7 @@ class TwinMount:
     moved: deque[tuple[float, str, int]] = field(default_factory=deque)
     selections: dict[tuple[bytes, tuple[str, ...]], Mask] = field(default_factory=dict)
     looked_up: dict[str, range | None] = field(default_factory=dict)
+    known_columns: FileColumns | None = None
     task: asyncio.Task[None] | None = None
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -63,6 +76,13 @@ class TwinMount:
                 mask &= self.manifest.blocks_in(self.manifest.selected(part.paths)[0])
             self.selections[key] = mask
         return self.selections[key]
+
+    @property
+    def columns(self) -> FileColumns:
+        """Those of the manifest that it has now."""
+        if self.known_columns is None or self.known_columns.manifest is not self.manifest:
+            self.known_columns = FileColumns(self.manifest)
+        return self.known_columns
 
     def blocks_of_file(self, path: str) -> range | None:
         """The numbers of a file's blocks; None for one that the manifest does not have."""
@@ -107,13 +127,10 @@ def part_state(mount: TwinMount, part: Part, held: Mask, failing: Mask) -> PartS
     """How far an agent is with a part."""
     manifest = mount.manifest
     meant = mount.blocks_of(part)
-    lengths = manifest.block_lengths
-    counts = np.diff(manifest.block_ends, prepend=np.uint32(0))
-    with_blocks = np.flatnonzero(counts > 0)
-    firsts = manifest.block_ends[with_blocks] - counts[with_blocks]
+    lengths, firsts = manifest.block_lengths, mount.columns.first_blocks
     empty = 0
     if slots.mask_of(part.slots)[0]:
-        empty = int((manifest.selected(part.paths)[0] & (counts == 0)).sum())
+        empty = int((manifest.selected(part.paths)[0] & mount.columns.empty_files).sum())
     return PartState(
         name=part.name,
         wanted_bytes=int(lengths[meant].sum()),

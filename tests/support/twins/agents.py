@@ -260,8 +260,8 @@ class MemoryAgents(TwinWork):
     def _mount_state(self, node: TwinNode, mount: TwinMount) -> MountState:
         manifest, assignment = mount.manifest, mount.assignment
         held = self._held(node, mount)
-        lacking = np.bincount(manifest.block_slots[~held], minlength=slots.SLOTS)
         having = np.bincount(manifest.block_slots[held], minlength=slots.SLOTS)
+        held_bytes = int(manifest.block_lengths[held].sum())
         now = time.monotonic()
         while mount.moved and now - mount.moved[0][0] > RATE_SECONDS:
             mount.moved.popleft()
@@ -280,18 +280,14 @@ class MemoryAgents(TwinWork):
             version=assignment.version,
             echo=echo_of(assignment) if assignment.version else "",
             manifest=manifest.digest,
-            held_bytes=int(manifest.block_lengths[held].sum()),
-            complete=slots.of_mask(lacking == 0),
+            held_bytes=held_bytes,
+            complete=slots.of_mask(having == mount.columns.blocks_of_slots),
             present=slots.of_mask(having > 0),
-            registered_bytes=int(manifest.block_lengths[held].sum()),
+            registered_bytes=held_bytes,
             parts=tuple(part_state(mount, part, held, failing) for part in assignment.parts),
             failures=failure_counts(mount, failed, held),
-            failing=slots.of_mask(
-                np.bincount(manifest.block_slots[failing & ~held], minlength=slots.SLOTS) > 0
-            ),
-            failing_here=slots.of_mask(
-                np.bincount(manifest.block_slots[failing_here & ~held], minlength=slots.SLOTS) > 0
-            ),
+            failing=slots.bitmap(manifest.block_slots[failing & ~held]),
+            failing_here=slots.bitmap(manifest.block_slots[failing_here & ~held]),
             source_away=any(one.code == "SourceAway" for one in failed.values()),
             no_room=any(one.code == "NoRoom" for one in failed.values()),
             failed=tuple(
@@ -304,5 +300,5 @@ class MemoryAgents(TwinWork):
             peer_rate=sum(size for _, name, size in mount.moved if name == "copy"),
             busy=mount.working,
             check=mount.check,
-            fills=int(manifest.block_lengths[held].sum()) < assignment.fill_bytes,
+            fills=held_bytes < assignment.fill_bytes,
         )
