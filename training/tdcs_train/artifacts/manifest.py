@@ -38,6 +38,13 @@ class BoundSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     size: int
 
 
+class GuardSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An operator that chooses by indices which may be computed; null for sizes that are known only at run time."""
+
+    operator: str
+    sizes: tuple[int | None, ...]
+
+
 class RegionSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A region: its symbol, the back end it was given to, the kinds of its nodes, and its weights in order."""
 
@@ -93,6 +100,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         key: what it was made from; two artifacts of one key are interchangeable.
         tools: the versions of the C++ compiler, of the libraries of back ends and of this package's compiler.
         features: the CPU features that its code uses, as /proc/cpuinfo names them.
+        guards: if any, the library's function has one output more, with a number for each: not 0 says that one of its
+            indices was outside of its table.
         regions: what was given to back ends; `host` lists the operators that TVM's own code computes.
         seconds: how long each step of compiling took.
         digest: the digest of all other fields.
@@ -111,6 +120,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     bounds: tuple[BoundSpec, ...] = ()
+    guards: tuple[GuardSpec, ...] = ()
     weights: tuple[str, ...]
     regions: tuple[RegionSpec, ...]
     host: tuple[str, ...]

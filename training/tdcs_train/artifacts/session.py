@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tdcs_train.artifacts.manifest import ArtifactError, Manifest
+from tdcs_train.artifacts.manifest import ArtifactError, GuardSpec, Manifest
 from tdcs_train.errors import InputError
 
 CPU = 1
@@ -70,8 +70,17 @@ class CompiledModel:
                 f"the model {model} fails with the inputs {shapes}: {reason[:400]}; check their shapes"
             ) from error
         results = [result] if isinstance(result, tvm_ffi.Tensor) else list(result)
+        if self.manifest.guards:
+            _check_guards(self.manifest.guards, np.from_dlpack(results.pop()), model=model)
         names = (spec.name for spec in self.manifest.outputs)
-        return {name: np.from_dlpack(each) for name, each in zip(names, results, strict=True)}
+        given = dict(zip(names, results, strict=True))
+        for name, each in given.items():
+            if min(each.shape, default=0) < 0:
+                shape = tuple(int(size) for size in each.shape)
+                raise InputError(
+                    f"the inputs of {model} lead to the shape {shape} of the output {name}: give sizes of at least 0"
+                )
+        return {name: np.from_dlpack(each) for name, each in given.items()}
 
 
 def _check_indices(name: str, values: NDArray[Any], *, size: int, model: str) -> None:
@@ -84,6 +93,17 @@ def _check_indices(name: str, values: NDArray[Any], *, size: int, model: str) ->
             f"the input {name} of {model} has the index {most if most >= size else least}, and the weights that it "
             f"chooses from have {size} rows: give indices from {-size} to {size - 1}"
         )
+
+
+def _check_guards(guards: Sequence[GuardSpec], outside: NDArray[Any], *, model: str) -> None:
+    """Refuses results for which an index was kept inside of its table that pointed outside."""
+    for guard, flag in zip(guards, outside, strict=True):
+        if flag > 0:
+            rows = " x ".join("an open number of" if size is None else str(size) for size in guard.sizes)
+            raise InputError(
+                f"the inputs of {model} lead to an index outside of a table of {rows} rows ({guard.operator}): give "
+                "inputs whose indices are inside"
+            )
 
 
 def open_model(

@@ -102,7 +102,7 @@ def compile_model(
     tools = tool_versions(chosen)
     options: dict[str, Any] = {
         "name": name or model.name,  # what `load` looks for
-        "indices": "inside",  # artifacts from before that may read outside of their tables
+        "indices": "checked",  # artifacts from before that do not say which indices were outside
         "shapes": {key: list(shape) for key, shape in sorted((shapes or {}).items())},
     }
     key = artifact_key(
@@ -213,6 +213,7 @@ def _build(
         inputs=imported.inputs,
         outputs=imported.outputs,
         bounds=imported.bounds,
+        guards=imported.guards,
         weights=tuple(names),
         regions=tuple(
             RegionSpec(

@@ -12,7 +12,7 @@ from typing import Any
 
 from tvm import relax
 
-from tdcs_train.artifacts.manifest import BoundSpec, TensorSpec
+from tdcs_train.artifacts.manifest import BoundSpec, GuardSpec, TensorSpec
 from tdcs_train.compile.index_bounds import bounds_of, keep_inside
 from tdcs_train.compile.model_file import Model
 from tdcs_train.compile.relax_reader import tensor_type
@@ -30,6 +30,8 @@ class Imported:
     outputs: tuple[TensorSpec, ...]
     bounds: tuple[BoundSpec, ...] = ()
     """Inputs that are indices into weights."""
+    guards: tuple[GuardSpec, ...] = ()
+    """Operators that choose by indices: what the last output of `main` is about, if there are any."""
 
 
 def import_model(model: Model, shapes: Shapes) -> Imported:
@@ -63,8 +65,10 @@ def import_model(model: Model, shapes: Shapes) -> Imported:
         raise InputError(
             f"{model.source} has an output that is no tensor: {', '.join(odd)}; leave it out of the model"
         )
+    kept = keep_inside(module)
     return Imported(
-        module=keep_inside(module),
+        module=kept.module,
+        guards=kept.guards,
         inputs=inputs,
         outputs=given,
         bounds=bounds_of(model.content.graph) if hasattr(model.content, "graph") else (),
