@@ -12,6 +12,7 @@ and tag stay: `file_ids`, `file_id`, `files_at`. The blocks beside them are thos
 mount of it only.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, Final
@@ -38,6 +39,8 @@ _STRETCH = 1 << 17
 """Files that are added up at a time, so that sums take no memory for each file."""
 _MANY = 16
 """Of ids that are asked for: a part of the blocks that is larger than one in so many."""
+_FEW = 4096
+"""One that is smaller than one in so many: they are looked up one by one."""
 
 
 class Manifest:
@@ -82,10 +85,13 @@ class Manifest:
         self._ids: Final = columns["file_ids"]
         self._id_order: Final = columns["file_order"]
         self.block_ends = columns["block_ends"]
+        self._block_ends: Final = self.block_ends.data
         self.block_ids = columns["block_ids"]
         self.block_lengths = columns["block_lengths"]
         self.block_slots = columns["block_slots"]
         self._block_order: Final = columns["block_order"]
+        self._block_ids: Final = self.block_ids.data
+        self._order_of_ids: Final = self._block_order.data
         self._check()
         self.file_ids = self._ids.reshape(-1, ID_BYTES)
 
@@ -117,7 +123,7 @@ class Manifest:
         return range(int(self.folder_files[folder]), int(self.folder_files[folder + 1]))
 
     def folder_of(self, file: int) -> int:
-        return int(np.searchsorted(self.folder_files, file, side="right")) - 1
+        return bisect_right(self._folder_firsts, file) - 1
 
     def name(self, file: int) -> bytes:
         ends = self._name_ends
@@ -199,10 +205,12 @@ class Manifest:
         return range(int(self.block_ends[file - 1]) if file else 0, int(self.block_ends[file]))
 
     def file_of(self, block: int) -> int:
-        return int(np.searchsorted(self.block_ends, block, side="right"))
+        return bisect_right(self._block_ends, block)
 
     def files_of(self, blocks: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
-        return np.searchsorted(self.block_ends, blocks, side="right").astype(np.int64, copy=False)
+        # Of one type: numpy would copy the whole column for a few blocks of another one.
+        asked = blocks.astype(self.block_ends.dtype)
+        return np.searchsorted(self.block_ends, asked, side="right").astype(np.int64, copy=False)
 
     def offset(self, block: int) -> int:
         """Where a block begins in its file, in bytes."""
@@ -210,13 +218,17 @@ class Manifest:
         return int(self.block_lengths[first:block].sum())
 
     def block_at(self, block_id: int) -> int | None:
-        found = int(self.blocks_at(np.array([block_id], dtype=np.int64))[0])
-        return None if found < 0 else found
+        ids, order = self._block_ids, self._order_of_ids
+        place = bisect_left(order, block_id, key=ids.__getitem__)
+        return order[place] if place < len(order) and ids[order[place]] == block_id else None
 
     def blocks_at(self, block_ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Numbers of the blocks of these ids; -1 for ids that are not in this version."""
         if not self.blocks:
             return np.full(len(block_ids), -1, dtype=np.int64)
+        if len(block_ids) * _FEW < self.blocks:  # numpy would copy the column of their order
+            numbers_of = map(self.block_at, block_ids.tolist())
+            return np.array([-1 if each is None else each for each in numbers_of], dtype=np.int64)
         # In order: a search that jumps through the columns takes ten times as long.
         ascending = np.argsort(block_ids)
         wanted = np.asarray(block_ids)[ascending]

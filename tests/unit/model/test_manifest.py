@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+import tracemalloc
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tdcs.model.block_identity import identity_of
 from tdcs.model.cache_engine import Block, CachedFile
 from tdcs.model.file_ids import FileIds, known_tag
 from tdcs.model.manifest import Manifest
@@ -336,3 +338,45 @@ def test_tags_that_differ_behind_their_128th_byte_are_different() -> None:
     assert manifests[0].file_id(0) != manifests[1].file_id(0)
     assert [one.tag(0) for one in manifests] == [known_tag(first), known_tag(second)]
     assert manifests[0].header.tag_width <= 128
+
+
+def test_what_is_asked_of_one_file_or_block_copies_no_column() -> None:
+    files = 50_000
+    manifest = manifest_of(listed(f"n{n // 1000:02}/{n:05}", 5, first_block=n) for n in range(files))
+    every: list[Callable[[], object]] = [
+        lambda: manifest.file_of(files // 2),
+        lambda: manifest.files_of(np.array([files // 2], dtype=np.int64)),
+        lambda: manifest.file_path(files // 2),
+        lambda: manifest.offset(files // 2),
+        lambda: manifest.tag(files // 2),
+        lambda: manifest.block_at(files // 2),
+        lambda: manifest.blocks_at(np.array([files // 2, files * 3], dtype=np.int64)),
+        lambda: identity_of(manifest, files // 2),
+    ]
+    for ask in every:
+        ask()
+    assert manifest.blocks_at(np.array([files // 2, files * 3], dtype=np.int64)).tolist() == [files // 2, -1]
+    tracemalloc.start()
+    try:
+        for number, ask in enumerate(every):
+            tracemalloc.reset_peak()
+            before = tracemalloc.get_traced_memory()[0]
+            ask()
+            assert tracemalloc.get_traced_memory()[1] - before < files, f"question {number}"
+    finally:
+        tracemalloc.stop()
+
+
+@settings(max_examples=30)
+@given(tree=TREES)
+def test_blocks_are_found_by_their_ids_alone_and_together(tree: dict[str, list[int]]) -> None:
+    manifest = manifest_of(tree_of({path: tree[path] for path in without_folders(tree)}))
+    ids = sorted({*manifest.block_ids.tolist(), *range(-2, 40), 1 << 62})
+    alone = [manifest.block_at(each) for each in ids]
+    numbers = {each: number for number, each in enumerate(manifest.block_ids.tolist())}
+    assert alone == [numbers.get(each) for each in ids]
+    together = manifest.blocks_at(np.array(ids, dtype=np.int64)).tolist()
+    assert together == [-1 if each is None else each for each in alone]
+    files = [file for file in range(len(manifest)) for _ in manifest.blocks_of(file)]
+    assert [manifest.file_of(block) for block in range(manifest.blocks)] == files
+    assert manifest.files_of(np.arange(manifest.blocks)).tolist() == files

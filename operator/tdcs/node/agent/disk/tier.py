@@ -427,11 +427,19 @@ def _ids(folder: Path) -> Ids:
         names = os.listdir(folder)
     except FileNotFoundError:
         names = []
-    if not "".join(names).isdecimal() or max(map(len, names), default=0) >= len(_LARGEST_ID):
-        names = [name for name in names if _is_id(name)]  # others may lie there, too
-    array = np.fromiter(map(int, names), dtype=np.int64, count=len(names))
+    all_ids = "".join(names).isdecimal() and max(map(len, names)) <= len(_LARGEST_ID)
+    try:
+        array = _numbers(names if all_ids else [])
+    except OverflowError:
+        all_ids = False
+    if not all_ids:  # others may lie there, too
+        array = _numbers([name for name in names if _is_id(name)])
     array.sort()
     return array
+
+
+def _numbers(names: list[str]) -> Ids:
+    return np.fromiter(map(int, names), dtype=np.int64, count=len(names))
 
 
 def _always() -> bool:
