@@ -119,21 +119,21 @@ def belongs(live: Object, owner: Object) -> bool:
     )
 
 
-def covers(live: Any, wanted: Any) -> bool:
-    """Whether everything in `wanted` is in `live` with the same value; lists must be of the same length."""
-    if isinstance(wanted, dict):
+def covers(live: Any, desired: Any) -> bool:
+    """Whether everything in `desired` is in `live` with the same value; lists must be of the same length."""
+    if isinstance(desired, dict):
         return isinstance(live, dict) and all(
-            key in live and covers(live[key], value) for key, value in wanted.items()
+            key in live and covers(live[key], value) for key, value in desired.items()
         )
-    if isinstance(wanted, list):
+    if isinstance(desired, list):
         return (
             isinstance(live, list)
-            and len(live) == len(wanted)
+            and len(live) == len(desired)
             and all(
-                covers(live_item, wanted_item) for live_item, wanted_item in zip(live, wanted, strict=True)
+                covers(live_item, desired_item) for live_item, desired_item in zip(live, desired, strict=True)
             )
         )
-    return bool(live == wanted)
+    return bool(live == desired)
 
 
 def digest_of(obj: Any) -> str:

@@ -34,7 +34,7 @@ class ApiConnection:
     def __init__(self, *, access: ApiAccess) -> None:
         self._access = access
         self._configuration: Configuration | None = None
-        self._rest: RESTClientObject | None = None
+        self._rest_client: RESTClientObject | None = None
 
     @asynccontextmanager
     async def request(
@@ -86,18 +86,18 @@ class ApiConnection:
             response.close()
 
     async def close(self) -> None:
-        if self._rest is not None:
-            await self._rest.close()
+        if self._rest_client is not None:
+            await self._rest_client.close()
 
     async def _opened(self) -> tuple[RESTClientObject, Configuration]:
         configuration = self._access.configuration
-        if self._rest is None or self._configuration is None:
-            self._rest = _rest_of(self._access)
+        if self._rest_client is None or self._configuration is None:
+            self._rest_client = _rest_of(self._access)
         elif _certificates(configuration) != _certificates(self._configuration):
-            before, self._rest = self._rest, _rest_of(self._access)
+            before, self._rest_client = self._rest_client, _rest_of(self._access)
             await before.close()  # its watches end with an error, and go on with the new certificate
         self._configuration = configuration
-        return self._rest, configuration
+        return self._rest_client, configuration
 
 
 def _rest_of(access: ApiAccess) -> RESTClientObject:
