@@ -78,7 +78,7 @@ def test_what_kubectl_apply_refuses_is_not_planned(world: World, tmp_path: Path)
             'unknown field "spec.replicaSpecs[0].template.spec.nodeNaem"',
         ),
         (misspelt(good, {}, {"imagge": "x"}), 'template.spec.containers[0].imagge"'),
-        (misspelt(good, {}, {"resources": {"limits": {"nvidia.com/gpu": "-1"}}}), "'-1' is not a quantity"),
+        (misspelt(good, {}, {"resources": {"limits": {"nvidia.com/gpu": "-1"}}}), "'-1' is no quantity"),
     ):
         file.write_text(yaml.safe_dump({**good, "spec": {**good["spec"], **spec}}), encoding="utf-8")
         found = run_plan(world, file)
@@ -87,10 +87,10 @@ def test_what_kubectl_apply_refuses_is_not_planned(world: World, tmp_path: Path)
 
 
 FAULTS: dict[str, tuple[Any, Any, str]] = {
-    "a request of GPUs alone": (
+    "a port that does not exist": (
         {},
-        {"resources": {"requests": {"nvidia.com/gpu": "1"}}},
-        "Limit must be set for non overcommitable resources",
+        {"ports": [{"containerPort": 99999}]},
+        "must be between 1 and 65535",
     ),
     "a mount without a volume": (
         {},
