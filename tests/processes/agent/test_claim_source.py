@@ -176,6 +176,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
             await made.close()
 
 
+@pytest.mark.failure_mode("claim-gone")
 async def test_a_claim_is_loaded_through_a_pod_that_goes_afterwards(world: World) -> None:
     cluster, server, volume = world.cluster, world.cluster.server, world.folder / "volume"
     files = {**FILES, "large.bin": LARGE}
@@ -217,6 +218,7 @@ async def test_a_claim_is_loaded_through_a_pod_that_goes_afterwards(world: World
     await cluster.until(lambda: not server.store(DATASETS))
 
 
+@pytest.mark.failure_mode("claim-pod-killed")
 async def test_a_load_goes_on_when_its_pod_is_killed_and_when_the_operator_is(world: World) -> None:
     cluster, volume = world.cluster, world.folder / "volume"
     files = {f"{number:03}.bin": random.Random(number).randbytes(200_000) for number in range(100)}
