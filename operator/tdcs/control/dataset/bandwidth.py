@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from tdcs.api.dataset_source import SourceSpec
+from tdcs.api.source_uri import CLAIM_SCHEME, is_claim, parse_source_uri
 from tdcs.decide.cache.load_order import Load, serving_order
 from tdcs.decide.cache.source_rate import Measurement, Timing, measure
 from tdcs.decide.cache.source_shares import (
@@ -31,10 +32,12 @@ reads now: what it reads grows when the others give way."""
 V = TypeVar("V")
 
 
-def store_of(source: SourceSpec) -> str:
-    """The store that a source lies in: its endpoint, or the file system."""
+def store_of(source: SourceSpec, *, namespace: str = "") -> str:
+    """The store that a source lies in: its endpoint, the file system, or the claim of a namespace."""
     if source.uri.startswith("file:"):
         return "file"
+    if is_claim(source.uri):
+        return f"{CLAIM_SCHEME}://{namespace}/{parse_source_uri(source.uri).bucket}"
     return source.endpoint or "s3"
 
 

@@ -18,6 +18,7 @@ from tdcs.decide.cache.load_order import Load
 from tdcs.decide.cache.mount_standing import CacheUser
 from tdcs.decide.place.slot_nodes import WantPlacement
 from tdcs.decide.source_limits import listing_limit
+from tdcs.model.claim_source import NAMESPACE
 from tdcs.model.listing_limit import ListingLimit, SourcesSize
 
 
@@ -79,7 +80,7 @@ def source_rate(
     limits = [limit for limit in load_limits if limit is not None]
     return world.bandwidth.share(
         place=mount.place,
-        store=store_of(users[0].dataset.spec.source),
+        store=store_of(users[0].dataset.spec.source, namespace=_namespace(mount, users)),
         declared=_declared(users),
         load=Load(
             name="/".join(mount.place),
@@ -91,6 +92,12 @@ def source_rate(
         ),
         rate=rate,
     )
+
+
+def _namespace(mount: Mount, users: Sequence[Reader]) -> str:
+    """The namespace of a claim, which may be another one's source."""
+    source = mount.mounting.source
+    return source.options.get(NAMESPACE, "") if source is not None else users[0].key.namespace
 
 
 def _declared(users: Sequence[Reader]) -> Mapping[str, int | None]:

@@ -202,6 +202,8 @@ def test_a_store_is_an_endpoint_or_the_file_system() -> None:
     assert store_of(SourceSpec.model_validate(own)) == "http://store:9000"
     assert store_of(SourceSpec.model_validate({"uri": "s3://a/b"})) == "s3"
     assert store_of(SourceSpec.model_validate({"uri": "file:///a"})) == "file"
+    claim = SourceSpec.model_validate({"uri": "pvc://photos/train"})
+    assert store_of(claim, namespace="team") == "pvc://team/photos", "and not the pace of Amazon S3"
 
 
 @pytest.fixture
