@@ -48,11 +48,11 @@ from tdcs.model.kube_resources import (
 from tdcs.trust.settings import TrustSettings
 
 QUICK = Settings(
-    progress_seconds=0.05,
+    progress_seconds=0.1,
     survey_seconds=0.3,
     return_seconds=0.1,
     learning_seconds=0.1,
-    poll_seconds=0.05,
+    poll_seconds=0.1,
     resync_seconds=600.0,
     listing_seconds=0.3,
     outage_seconds=0.3,
