@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine.agents.agent_nodes import AgentCaches, AgentCluster, caches_of
+from tests.engine.agents.agent_nodes import AgentCluster, ExportCaches, exports_of
+from tests.engine.agents.test_export import master_of
 from tests.engine.conftest import LARGE, SMALL
-from tests.engine.contract import BLOCK_SIZE, MIB, SMALL_CAPACITY, blocks_of
+from tests.engine.contract import MIB, SMALL_CAPACITY
 from tests.engine.servers import AlluxioCluster, S3Server
 from tests.engine.test_smoke import checksums, source_away
 from tests.support.dataplane.agents import put_block
@@ -23,11 +24,14 @@ from tests.support.report import Measured
 from tests.support.waiting import at_this_load, eventually_async
 from tests.unit.control.cluster import Cluster
 
-from tdcs.alluxio import AlluxioEngine
+from tdcs.alluxio.exported_files import ExportedFiles
 from tdcs.alluxio.master import Master
-from tdcs.alluxio.rpc import FILE_SYSTEM
+from tdcs.alluxio.rpc import FILE_SYSTEM, RpcFailureError
+from tdcs.api.names import DEFAULT_CACHE_CLUSTER
 from tdcs.control.context import Settings
+from tdcs.control.operator.native_engine import LOST_SECONDS
 from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS, NODES
+from tdcs.model.manifest import Manifest
 from tdcs.node.agent.disk.tier import Disk
 
 __all__ = ["source_away"]
@@ -44,34 +48,25 @@ def own(own_alluxio: Callable[[], AlluxioCluster]) -> AlluxioCluster:
 
 
 @pytest.fixture
-async def served(own: AlluxioCluster, tmp_path: Path) -> AsyncIterator[tuple[AgentCaches, AgentCluster]]:
-    async with caches_of(
-        own,
-        folder=tmp_path / "manifests",
-        capacity={LARGE: 512 * MIB, SMALL: SMALL_CAPACITY},
-        block_size=BLOCK_SIZE,
-    ) as found:
+async def served(own: AlluxioCluster, tmp_path: Path) -> AsyncIterator[tuple[ExportCaches, AgentCluster]]:
+    capacity = {LARGE: 512 * MIB, SMALL: SMALL_CAPACITY}
+    async with exports_of(own, folder=tmp_path / "manifests", capacity=capacity) as found:
         yield found
 
 
 @pytest.fixture
-def engine(served: tuple[AgentCaches, AgentCluster]) -> AlluxioEngine:
-    return served[1].engine
-
-
-@pytest.fixture
-async def cluster(
-    served: tuple[AgentCaches, AgentCluster], engine: AlluxioEngine, s3: S3Server
-) -> AsyncIterator[Cluster]:
+async def cluster(served: tuple[ExportCaches, AgentCluster], s3: S3Server) -> AsyncIterator[Cluster]:
     """Controllers with the product's own rhythms."""
-    nodes = {LARGE: {"cache": "yes"}, SMALL: {"cache": "yes"}}
-    async with Cluster(
-        engine=engine,  # type: ignore[arg-type]
-        nodes=nodes,
+    caches, agents = served
+    made = Cluster(
+        engine=agents.engine,  # type: ignore[arg-type]
+        nodes={LARGE: {"cache": "yes"}, SMALL: {"cache": "yes"}},
         settings=Settings(),
         most_wait=math.inf,
-        caches=served[0],
-    ) as made:
+        caches=caches,
+    )
+    caches.api = made.server
+    async with made:
         pair = s3.credentials
         await made.create_keys(account=pair.access_key_id, key=pair.secret_access_key)
         store = {"name": "store", "endpoints": [s3.endpoint]}
@@ -114,19 +109,30 @@ async def seconds_until(cluster: Cluster, holds: Callable[[], object], *, deadli
     return clock() - began
 
 
-async def as_read_by_jobs(
-    cluster: Cluster, agents: AgentCluster, path: str, files: Mapping[str, bytes], *, node: str
-) -> None:
-    """Lay the files of a Dataset that nothing loads onto a node, as its agent does with what pods read there."""
+async def manifest_of(served: tuple[ExportCaches, AgentCluster], path: str) -> Manifest:
+    """That of the published version."""
+    caches, agents = served
     digest = ""
 
     async def published() -> bool:
         nonlocal digest
-        digest = (await agents.engine.versions()).get(path, "")
+        digest = (await caches.get(cluster=DEFAULT_CACHE_CLUSTER).engine.versions()).get(path, "")
         return bool(digest)
 
     await eventually_async(published, deadline=BEHIND_OUR_BACK)
-    manifest, disk = agents.manifests.open(digest), Disk(agents.nodes[node].tier)
+    return agents.manifests.open(digest)
+
+
+async def as_read_by_jobs(
+    cluster: Cluster,
+    served: tuple[ExportCaches, AgentCluster],
+    path: str,
+    files: Mapping[str, bytes],
+    *,
+    node: str,
+) -> None:
+    """Lay the files of a Dataset that nothing loads onto a node, as its agent does with what pods read there."""
+    manifest, disk = await manifest_of(served, path), Disk(served[1].nodes[node].tier)
     for name, content in files.items():
         number = manifest.file_at(name.encode())
         assert number is not None
@@ -141,12 +147,28 @@ async def as_read_by_jobs(
     await cluster.until(lambda: cluster.nodes(name) == {node: size_of(files)}, deadline=BEHIND_OUR_BACK)
 
 
+async def until_exported(agents: AgentCluster, path: str, files: Mapping[str, bytes], *nodes: str) -> None:
+    """Wait until Alluxio has each file, on these nodes."""
+    async with master_of(agents.cluster.target) as master:
+        exported = ExportedFiles(master)
+
+        async def there() -> bool:
+            for name, content in files.items():
+                found = await exported.find(f"{path}/{name}")
+                if found is None or not found.is_whole or found.length != len(content):
+                    return False
+                if found.workers != set(nodes):
+                    return False
+            return True
+
+        await eventually_async(there, deadline=240, describe=agents.describe, interval=0.5)
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.failure_mode("source-away-during-drain")
 async def test_a_worker_is_drained_while_the_source_is_away_and_every_byte_is_read_from_the_other(
     cluster: Cluster,
-    served: tuple[AgentCaches, AgentCluster],
-    engine: AlluxioEngine,
+    served: tuple[ExportCaches, AgentCluster],
     own: AlluxioCluster,
     s3: S3Server,
     source_away: None,
@@ -157,7 +179,7 @@ async def test_a_worker_is_drained_while_the_source_is_away_and_every_byte_is_re
     await cluster.until(lambda: states(cluster) == {LARGE: "Ready", SMALL: "Ready"}, deadline=120)
     path = await create(cluster, s3, "pictures", loaded, placement={"mode": "Partition", "nodeCount": 2})
     by_jobs = await create(cluster, s3, "by-jobs", read, preload={"enabled": False})
-    await as_read_by_jobs(cluster, served[1], by_jobs, read, node=SMALL)
+    await as_read_by_jobs(cluster, served, by_jobs, read, node=SMALL)
     await cluster.until(lambda: sorted(cluster.nodes()) == sorted([LARGE, SMALL]), deadline=BEHIND_OUR_BACK)
     s3.process.pause()  # whatever is asked of the source from now on gets no answer
     await cluster.server.merge(NODES, name=SMALL, patch={"metadata": {"labels": {"cache": None}}})
@@ -166,10 +188,11 @@ async def test_a_worker_is_drained_while_the_source_is_away_and_every_byte_is_re
     assert not cluster.events("DataLeftBehind")
     total = size_of(loaded) + size_of(read)
     measured(f"drained a worker of {total / MIB:.0f} MiB, {len(loaded) + len(read)} files in {took:.1f} s")
-    assert [info.name for info in await engine.workers() if info.live] == [LARGE]
     # Its pod goes, and the agent with it.
     await asyncio.to_thread(own.workers[SMALL].kill)
     await asyncio.to_thread(served[1].nodes[SMALL].process.kill)
+    for place, files in ((path, loaded), (by_jobs, read)):
+        await until_exported(served[1], place, files, LARGE)
     client = await asyncio.to_thread(own.mount_fuse, LARGE)
     for place, files in ((path, loaded), (by_jobs, read)):
         wanted = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
@@ -182,73 +205,72 @@ async def test_a_worker_is_drained_while_the_source_is_away_and_every_byte_is_re
 @pytest.mark.failure_mode("blocks-freed-by-hand")
 async def test_the_status_is_true_soon_after_a_load_a_hand_and_a_death(
     cluster: Cluster,
-    served: tuple[AgentCaches, AgentCluster],
-    engine: AlluxioEngine,
+    served: tuple[ExportCaches, AgentCluster],
     own: AlluxioCluster,
     s3: S3Server,
     measured: Measured,
 ) -> None:
+    agents = served[1]
     files = content_of(small=30, large=2, seed=3)
     total = size_of(files)
     path = await create(cluster, s3, "by-jobs", files, preload={"enabled": False})
-    # After a load of ours: the listing is complete, and so is the status.
+    # After a load of ours: the agents have all, and so has the status.
     held = {LARGE: total, SMALL: total}
     await cluster.create_preload(datasetRef={"name": "by-jobs"}, nodes=[LARGE, SMALL])
 
-    async def truth() -> dict[str, int]:
-        found: dict[str, int] = {}
-        for block in await blocks_of(engine, path):
-            for node in block.workers:
-                found[node] = found.get(node, 0) + block.length
-        return found
-
-    async def loaded() -> bool:
-        return await truth() == held
+    def loaded() -> bool:
+        states = [agents.state(node) for node in held]
+        return all(
+            state and path in state.mounts and state.mounts[path].held_bytes == total for state in states
+        )
 
     await eventually_async(loaded, deadline=120, interval=0.05)
     ours = await seconds_until(cluster, lambda: cluster.nodes("by-jobs") == held, deadline=AFTER_A_LOAD)
+    await until_exported(agents, path, files, *held)
 
-    # Somebody frees the path by hand.
+    # Alluxio frees nothing of it by hand: it could not be read through again.
     master = Master(target=own.target, patience=30)
-    await master.unary(
-        service=FILE_SYSTEM,
-        method="Free",
-        deadline=30,
-        path=path,
-        options={"recursive": True, "forced": True},
-    )
+    with pytest.raises(RpcFailureError) as refused:
+        await master.unary(
+            service=FILE_SYSTEM,
+            method="Free",
+            deadline=30,
+            path=path,
+            options={"recursive": True, "forced": True},
+        )
+    assert "is not persisted" in refused.value.text
     await master.close()
+
+    # Somebody removes the files of a node by hand.
+    manifest, disk = await manifest_of(served, path), Disk(agents.nodes[SMALL].tier)
+    for block in range(manifest.blocks):
+        (disk.spool / str(int(manifest.block_ids[block]))).unlink()
     by_hand = await seconds_until(cluster, lambda: cluster.nodes("by-jobs") != held, deadline=BEHIND_OUR_BACK)
-    measured(f"status true {ours:.1f} s after a load, {by_hand:.1f} s after a path was freed by hand")
+    measured(f"status true {ours:.1f} s after a load, {by_hand:.1f} s after files were removed by hand")
+    await cluster.until(lambda: cluster.nodes("by-jobs") == held, deadline=2 * BEHIND_OUR_BACK)
+    await until_exported(agents, path, files, *held)
 
     # A worker's pod dies, its agent with it, and comes back with what it holds. (An agent whose worker alone is lost
     # still gives what is on its disk.)
-    agent = served[1].nodes[LARGE]
-    await cluster.until(lambda: cluster.nodes("by-jobs") == held, deadline=2 * BEHIND_OUR_BACK)
+    agent = agents.nodes[LARGE]
     await cluster.until(lambda: states(cluster) == {LARGE: "Ready", SMALL: "Ready"}, deadline=WORKERS)
     await asyncio.to_thread(own.workers[LARGE].kill)
     await asyncio.to_thread(agent.process.kill)
     begin = time.monotonic()
-
-    async def missed() -> bool:
-        return [info.name for info in await engine.workers() if info.live] == [SMALL]
-
-    await eventually_async(missed, deadline=120)
-    await cluster.until(lambda: states(cluster)[LARGE] == "Lost", deadline=at_this_load(WORKERS))
+    await cluster.until(
+        lambda: states(cluster)[LARGE] == "Lost", deadline=at_this_load(LOST_SECONDS + WORKERS)
+    )
     lost = time.monotonic() - begin
     ledger = await seconds_until(
         cluster, lambda: cluster.nodes("by-jobs") == {SMALL: total}, deadline=BEHIND_OUR_BACK
     )
     await asyncio.to_thread(own.workers[LARGE].launch)
     agent.process.launch()
-
-    async def answers() -> bool:
-        return all(info.live for info in await engine.workers())
-
-    await eventually_async(answers, deadline=120)
+    await eventually_async(lambda: agents.state(LARGE) is not None, deadline=120)
     back = await seconds_until(cluster, lambda: states(cluster)[LARGE] == "Ready", deadline=WORKERS)
     again = await seconds_until(cluster, lambda: cluster.nodes("by-jobs") == held, deadline=BEHIND_OUR_BACK)
     measured(
         f"a killed worker: Lost after {lost:.1f} s, its bytes struck {ledger:.1f} s later; "
         f"back: Ready after {back:.1f} s, its bytes {again:.1f} s later"
     )
+    await until_exported(agents, path, files, *held)

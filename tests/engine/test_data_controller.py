@@ -8,40 +8,40 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.engine.agents.agent_nodes import caches_of
+from tests.engine.agents.agent_nodes import exports_of
 from tests.engine.conftest import LARGE, SMALL
-from tests.engine.contract import BLOCK_SIZE, SMALL_CAPACITY
+from tests.engine.contract import SMALL_CAPACITY
 from tests.engine.servers import AlluxioCluster, S3Server
 from tests.unit.control.cluster import QUICK, Cluster
 
 from tdcs.model.kube_resources import DATASETS, PRELOADS
+from tdcs.node.agent.disk.tier import Disk
 
 STRANGE = ["with blank", "ünïcödé", "a:b", "100%", "x" * 255, "+plus&and", "deep/er/still"]
 
 
 @pytest.fixture
 async def cluster(alluxio: AlluxioCluster, s3: S3Server, tmp_path: Path) -> AsyncIterator[Cluster]:
-    nodes: dict[str, dict[str, str]] = {LARGE: {}, SMALL: {}}
-    async with (
-        caches_of(alluxio, folder=tmp_path / "manifests", capacity=SMALL_CAPACITY, block_size=BLOCK_SIZE) as (
-            caches,
-            agents,
-        ),
-        Cluster(
-            engine=agents.engine,  # type: ignore[arg-type]
-            nodes=nodes,
-            settings=replace(QUICK, give_up_seconds=30.0),
-            caches=caches,
-        ) as made,
+    async with exports_of(alluxio, folder=tmp_path / "manifests", capacity=SMALL_CAPACITY) as (
+        caches,
+        agents,
     ):
-        await made.create_keys()
-        await made.create_cache(
-            sourceFolders=[str(tmp_path)], sources=[{"name": "store", "endpoints": [s3.endpoint]}]
+        made = Cluster(
+            engine=agents.engine,  # type: ignore[arg-type]
+            nodes={LARGE: {}, SMALL: {}},
+            settings=replace(QUICK, give_up_seconds=30.0, listing_seconds=60.0),
+            caches=caches,
         )
-        yield made
-        for _, name in list(made.server.store(DATASETS)):
-            await made.server.delete(DATASETS, name=name, namespace="n")
-        await made.until(lambda: not made.server.store(DATASETS), deadline=120)
+        caches.api = made.server
+        async with made:
+            await made.create_keys()
+            await made.create_cache(
+                sourceFolders=[str(tmp_path)], sources=[{"name": "store", "endpoints": [s3.endpoint]}]
+            )
+            yield made
+            for _, name in list(made.server.store(DATASETS)):
+                await made.server.delete(DATASETS, name=name, namespace="n")
+            await made.until(lambda: not made.server.store(DATASETS), deadline=120)
 
 
 async def refreshed(cluster: Cluster, value: str) -> None:
@@ -82,10 +82,16 @@ async def test_a_folder_is_loaded_followed_compared_and_mended(
     assert (found["state"], "failedFiles" in found) == ("Complete", False)
     assert found["verifiedBytes"] == 2 * (1000 * (len(STRANGE) - 1) + 500)
 
-    # A block that the worker has is spoiled on its disk.
+    # A block is spoiled on its disk, and so it is for Alluxio.
     contents = {bytes([number]) * 1000 for number in range(len(STRANGE))}
-    block = next(file for file in alluxio.block_files(LARGE).values() if file.read_bytes() in contents)
+    blocks = Disk(alluxio.folder / "blocks" / LARGE).spool
+    block = next(file for file in blocks.iterdir() if file.read_bytes() in contents)
     right = block.read_bytes()
+
+    def alluxio_has_it() -> bool:
+        return right in {file.read_bytes() for file in alluxio.block_files(LARGE).values()}
+
+    await cluster.until(alluxio_has_it, deadline=120)
     block.write_bytes(b"!" + right[1:])
     await cluster.create_preload("again", verify="All")
     await cluster.until(
@@ -94,6 +100,7 @@ async def test_a_folder_is_loaded_followed_compared_and_mended(
     )
     assert cluster.status("again", resource=PRELOADS)["state"] == "Complete"
     await cluster.until(lambda: block.exists() and block.read_bytes() == right, deadline=60)
+    await cluster.until(alluxio_has_it, deadline=120)
 
 
 async def test_twins_of_a_bucket_keep_their_placement_when_one_goes(cluster: Cluster, s3: S3Server) -> None:

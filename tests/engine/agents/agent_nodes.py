@@ -6,7 +6,9 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from tests.engine.servers import AlluxioCluster
 from tests.support.dataplane.agent_processes import AGENT, AgentProcess
@@ -16,10 +18,13 @@ from tests.support.twins.local_lister import LocalLister
 from tests.support.waiting import eventually_async
 
 from tdcs.alluxio import AlluxioEngine
+from tdcs.alluxio.export_sweep import ExportSweep
+from tdcs.alluxio.rpc import Rpc
 from tdcs.api import names
-from tdcs.control.cache_registry import Cache, CachePool
-from tdcs.control.operator.cache_factory import serve_manifests
+from tdcs.control.cache_registry import Cache, CachePool, ClusterObjects
+from tdcs.control.operator.cache_factory import native_cache, serve_manifests
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
+from tdcs.kube.api import KubeApi
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.one_listing import list_source
 from tdcs.listing.source_keys import SourceKeys
@@ -35,6 +40,9 @@ from tdcs.model.listing_limit import CheckSize, uncounted
 from tdcs.trust.contexts import Contexts
 from tdcs.trust.identity import Identify
 from tdcs.trust.roles import Role
+
+_SWEEP_SECONDS: Final = 2.0
+_SWEEP_PATIENCE: Final = 10.0
 
 
 def operator_of(cluster: AlluxioCluster) -> Identify | None:
@@ -267,6 +275,77 @@ class AgentCaches(CachePool):
 
     async def close(self) -> None:
         """The controllers end; the cache does not."""
+
+
+class ExportCaches(CachePool):
+    """As the operator makes them by default: agents with a real Alluxio behind them, which outlive the controllers.
+
+    Attributes:
+        api: where it stands what is mounted; given before there is a CacheCluster.
+    """
+
+    api: KubeApi
+
+    def __init__(self, agents: AgentCluster, *, port: int) -> None:
+        self._agents = agents
+        self._rpc = Rpc(
+            target=agents.cluster.target, patience=_SWEEP_PATIENCE, identify=operator_of(agents.cluster)
+        )
+        super().__init__(
+            make=_refused,
+            make_export=self._of,
+            folder=agents.manifests,
+            manifest_url=f"http://127.0.0.1:{port}",
+        )
+
+    def _of(self, cluster: str, objects: ClusterObjects) -> Cache:
+        made = native_cache(
+            cluster,
+            objects,
+            api=self.api,
+            namespace=names.SYSTEM_NAMESPACE,
+            folder=self._agents.manifests,
+            agents=self._agents.client,
+            check_keys=SourceKeys(),
+            connect=lambda workers: None,  # it follows all of them
+        )
+        sweep = ExportSweep(
+            master=self._rpc,
+            root=names.ENGINE_DATASETS_ROOT,
+            mounts=made.engine.mounts,
+            seconds=_SWEEP_SECONDS,
+        )
+        return replace(made, beside=asyncio.create_task(sweep.run()))
+
+    async def close(self) -> None:
+        """The controllers end; the agents do not."""
+        for cache in self._caches.values():
+            if cache.beside is not None:
+                cache.beside.cancel()
+                await asyncio.gather(cache.beside, return_exceptions=True)
+        await self._rpc.close()
+
+
+def _refused(cluster: str) -> Cache:
+    raise AssertionError(f"CacheCluster {cluster} has Alluxio mount its sources")
+
+
+@asynccontextmanager
+async def exports_of(
+    cluster: AlluxioCluster, *, folder: Path, capacity: int | Mapping[str, int]
+) -> AsyncIterator[tuple[ExportCaches, AgentCluster]]:
+    """Agents beside all workers of a running cluster, and what controllers under test reach them by, which has
+    Alluxio told of what they hold."""
+    (port,) = free_ports(1)
+    async with (
+        agents_of(cluster, folder=folder, capacity=capacity, exports=True) as agents,
+        serve_manifests(agents.manifests, port=port),
+    ):
+        caches = ExportCaches(agents, port=port)
+        try:
+            yield caches, agents
+        finally:
+            await caches.close()
 
 
 @asynccontextmanager
