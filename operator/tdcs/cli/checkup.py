@@ -10,6 +10,7 @@ from tdcs.api import names
 from tdcs.cli.explain.listed_objects import CLUSTER_VIEW, EDIT
 from tdcs.cli.explain.operator_lease import silence
 from tdcs.cli.problems import problems
+from tdcs.cli.webhook_checkup import Webhooks, webhook_checkup
 from tdcs.decide.worker_nodes import gpus
 from tdcs.model.humanize import counted
 from tdcs.model.job_pods import quoted_from_kubelet
@@ -76,7 +77,8 @@ class Checked:
         secrets: the fields of each Secret that a Dataset names; None: there is no such Secret.
         drivers: the names of nodes with the driver of TDCS's volumes.
         pod_refusal: why the namespace takes no plain pod; empty: it does.
-        plugins: the pods of the node plugin.
+        plugins: the pods of the node plugin, and of what holds the FUSE sessions of nodes.
+        webhooks: what was read of webhooks; None: nothing was.
     """
 
     namespace: str
@@ -95,6 +97,7 @@ class Checked:
     lease: Object | None = None
     pod_refusal: str | None = None
     plugins: Sequence[Object] | None = None
+    webhooks: Webhooks | None = None
 
 
 def checkup(checked: Checked) -> list[CheckupFinding]:
@@ -260,6 +263,13 @@ def _cluster(checked: Checked) -> Iterator[CheckupFinding]:
         yield CheckupFinding(about="Cluster", state="lacks", text=f"no operator works: {silent}")
     yield from _caches(checked)
     yield from _nodes(checked)
+    yield from _fuse(checked)
+    if checked.webhooks is not None:
+        labels = None if checked.home is None else checked.home["metadata"].get("labels") or {}
+        for state, text in webhook_checkup(
+            checked.webhooks, namespace=checked.namespace, labels=labels, now=checked.now
+        ):
+            yield CheckupFinding(about="Cluster", state=state, text=text)
 
 
 def _caches(checked: Checked) -> Iterator[CheckupFinding]:
@@ -324,9 +334,55 @@ def _nodes(checked: Checked) -> Iterator[CheckupFinding]:
 
 def _stuck_plugins(pods: Sequence[Object], nodes: Sequence[str]) -> str:
     """Of nodes without a working node plugin, what its pods there ended with: that /dev/fuse is not there, say."""
-    said = {pod["spec"].get("nodeName", ""): _last_words(pod) for pod in pods}
+    said: dict[str, str] = {}
+    for pod in pods:
+        if words := _last_words(pod):
+            said.setdefault(_node_of(pod), words)
     told = [f"on {node}: {said[node]}" for node in nodes[:NAMED] if said.get(node)]
     return f" ({'; '.join(told)})" if told else ""
+
+
+def _fuse(checked: Checked) -> Iterator[CheckupFinding]:
+    """Nodes where the plugin works and its file system does not: what holds its FUSE session runs in a pod of its own.
+
+    A CSINode names the driver alone, so the pods of its holders tell it.
+    """
+    if checked.plugins is None:
+        text = (
+            "which nodes have FUSE is unknown: you may not list pods in "
+            f"{names.SYSTEM_NAMESPACE}, where each node's reader-holder runs"
+        )
+        yield CheckupFinding(about="Cluster", state="unknown", text=text)
+        return
+    holders = [pod for pod in checked.plugins if _component(pod) == "reader-holder"]
+    if not holders:
+        return
+    working = {_node_of(pod) for pod in holders if _runs(pod)}
+    reached = {_node_of(pod) for pod in holders} if checked.drivers is None else checked.drivers
+    if lacking := sorted(reached - working - {""}):
+        text = (
+            f"{counted(len(lacking), 'node')} ({_first(lacking)}) {_have(lacking)} no working file system of TDCS, so "
+            f"pods there read nothing from other nodes{_stuck_plugins(holders, lacking)}: see kubectl -n "
+            f"{names.SYSTEM_NAMESPACE} get pods -o wide -l app.kubernetes.io/component=reader-holder, and whether the "
+            "node has /dev/fuse (modprobe fuse)"
+        )
+        yield CheckupFinding(about="Cluster", state="lacks", text=text)
+    elif reached:
+        text = f"{counted(len(reached), 'node')} with FUSE: the file system of TDCS runs there"
+        yield CheckupFinding(about="Cluster", state="ok", text=text)
+
+
+def _component(pod: Object) -> str:
+    return str((pod["metadata"].get("labels") or {}).get("app.kubernetes.io/component", ""))
+
+
+def _node_of(pod: Object) -> str:
+    return str((pod.get("spec") or {}).get("nodeName", ""))
+
+
+def _runs(pod: Object) -> bool:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    return bool(statuses) and all("running" in (one.get("state") or {}) for one in statuses)
 
 
 def _last_words(pod: Object) -> str:

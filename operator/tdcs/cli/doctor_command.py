@@ -12,6 +12,7 @@ from tdcs.cli.api_client import api_client, connection_options
 from tdcs.cli.checkup import IN_CLUSTER, IN_NAMESPACE, Checked, CheckupFinding, Right, checkup
 from tdcs.cli.console import Console
 from tdcs.cli.explain.operator_lease import read_lease
+from tdcs.cli.webhook_checkup import Webhooks, asked_services, ready_endpoints
 from tdcs.kube.api import KubeApi
 from tdcs.kube.errors import ForbiddenError, KubeError, NotFoundError
 from tdcs.kube.events import utc_now
@@ -20,13 +21,17 @@ from tdcs.model.kube_resources import (
     CACHE_CLUSTERS,
     CSI_NODES,
     DATASETS,
+    ENDPOINT_SLICES,
+    MUTATING_WEBHOOKS,
     NAMESPACES,
     NODES,
     PODS,
     RESOURCE_QUOTAS,
     SECRETS,
     SELF_SUBJECT_ACCESS_REVIEWS,
+    SERVICES,
     TRAINING_JOBS,
+    VALIDATING_WEBHOOKS,
     Resource,
 )
 
@@ -35,8 +40,8 @@ _MARKS = {"ok": "[green]ok[/green]", "lacks": "[red]lacks[/red]", "note": "note"
 NO_RIGHT = "cannot create resource"
 """What the API server says where a user may create no pods."""
 
-_NODE_PLUGIN = "app.kubernetes.io/component=csi"
-"""Labels of the pods of the node plugin."""
+_NODE_PLUGIN = "app.kubernetes.io/part-of=tdcs,app.kubernetes.io/component in (csi,reader-holder)"
+"""Labels of the pods of the node plugin, and of what holds the nodes' FUSE sessions."""
 
 _OWN_KINDS = frozenset({"cacheclusters", "datasets", "preloads", "trainingjobs"})
 
@@ -105,6 +110,27 @@ async def look(api: KubeApi, *, namespace: str) -> Checked:
         lease=await read_lease(api),
         pod_refusal=await _pod_refusal(api, namespace) if is_there else None,
         plugins=await _listed(api, PODS, namespace=names.SYSTEM_NAMESPACE, labels=_NODE_PLUGIN),
+        webhooks=await _webhooks(api, namespace, home),
+    )
+
+
+async def _webhooks(api: KubeApi, namespace: str, home: Object | None) -> Webhooks:
+    mutating = await _listed(api, MUTATING_WEBHOOKS)
+    validating = await _listed(api, VALIDATING_WEBHOOKS)
+    if mutating is None or validating is None:
+        return Webhooks()
+    configurations = [*mutating, *validating]
+    labels = None if home is None else home["metadata"].get("labels") or {}
+    addresses: dict[tuple[str, str], int | None] = {}
+    for place, name in sorted(asked_services(configurations, namespace=namespace, labels=labels)):
+        slices = await _listed(
+            api, ENDPOINT_SLICES, namespace=place, labels=f"kubernetes.io/service-name={name}"
+        )
+        addresses[place, name] = None if slices is None else ready_endpoints(slices)
+    return Webhooks(
+        configurations=configurations,
+        services=await _listed(api, SERVICES, namespace=names.SYSTEM_NAMESPACE),
+        addresses=addresses,
     )
 
 

@@ -111,6 +111,7 @@ PROVISIONING_REQUESTS = _in_namespaces(
     "provisioningrequests", "ProvisioningRequest", group="autoscaling.x-k8s.io"
 )
 LEASES = _in_namespaces("leases", "Lease", group="coordination.k8s.io")
+ENDPOINT_SLICES = _in_namespaces("endpointslices", "EndpointSlice", group="discovery.k8s.io")
 
 NAMESPACES = _of_the_cluster("namespaces", "Namespace")
 NODES = _of_the_cluster("nodes", "Node")
@@ -124,6 +125,12 @@ SERVICE_CIDRS_BETA = _of_the_cluster(
 CSI_NODES = _of_the_cluster("csinodes", "CSINode", group="storage.k8s.io")
 SELF_SUBJECT_ACCESS_REVIEWS = _of_the_cluster(
     "selfsubjectaccessreviews", "SelfSubjectAccessReview", group="authorization.k8s.io"
+)
+MUTATING_WEBHOOKS = _of_the_cluster(
+    "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", group="admissionregistration.k8s.io"
+)
+VALIDATING_WEBHOOKS = _of_the_cluster(
+    "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", group="admissionregistration.k8s.io"
 )
 CUSTOM_RESOURCE_DEFINITIONS = _of_the_cluster(
     "customresourcedefinitions", "CustomResourceDefinition", group="apiextensions.k8s.io"

@@ -109,6 +109,9 @@ class ApiStandIn:
                     self._answer(200, {"metadata": {"name": "default"}})
                 elif refused := owner.forbidden.intersection(parts[-1:] + parts[-2:-1]):
                     self._answer(403, {"reason": "Forbidden", "message": f"may not read {min(refused)}"})
+                elif parts[-2:-1] == ["namespaces"]:
+                    found = [each for each in owner.objects("namespaces") if _key(each)[1] == parts[-1]]
+                    self._answer(200, found[0] if found else {"metadata": {"name": parts[-1]}})
                 elif "namespaces" not in parts and parts[-1] in owner.own_namespace_only:
                     self._answer(403, {"reason": "Forbidden", "message": f"may not read all {parts[-1]}"})
                 elif len(parts) > 4 and parts[-4] == "namespaces":

@@ -10,9 +10,11 @@ from tests.support.kube.api_stand_in import ApiStandIn
 
 from tdcs.cli.checkup import IN_CLUSTER, IN_NAMESPACE, Checked, checkup
 from tdcs.cli.main import main
+from tdcs.cli.webhook_checkup import Webhooks
 
 NOW = "2026-01-01T00:10:00Z"
 KEYS = frozenset({"accessKeyId", "secretAccessKey"})
+HOLDER_LABELS = {"app.kubernetes.io/component": "reader-holder"}
 READY = {"type": "Ready", "status": "True", "message": "3 of 3 cache workers are registered"}
 
 
@@ -24,6 +26,17 @@ def node(name: str, *, gpus: int = 4, kernel: str = "6.8.0-40-generic", **spec: 
     }
 
 
+def holder(on: str, **status: Any) -> dict[str, Any]:
+    """The pod that holds a node's FUSE session."""
+    status = status or {"state": {"running": {}}}
+    return {
+        "metadata": {"name": f"tdcs-reader-holder-{on}", "namespace": "tdcs-system", "labels": HOLDER_LABELS},
+        "spec": {"nodeName": on},
+        "status": {"containerStatuses": [{"name": "holder", **status}]},
+    }
+
+
+NO_FUSE = "[Errno 2] No such file or directory: '/dev/fuse'"
 DATASET = {
     "metadata": {"name": "pictures", "namespace": "team"},
     "spec": {"source": {"uri": "s3://pictures", "secretRef": {"name": "keys"}}},
@@ -40,6 +53,8 @@ WELL = Checked(
     nodes=[node("a"), node("b")],
     drivers=frozenset("ab"),
     lease={"spec": {"renewTime": NOW}},
+    plugins=[holder("a"), holder("b")],
+    webhooks=Webhooks(configurations=[], services=[]),
 )
 
 
@@ -114,6 +129,19 @@ LACKS: dict[str, tuple[dict[str, Any], str]] = {
         {"drivers": frozenset("a"), "plugins": [STUCK_PLUGIN]},
         "so no pod there can mount a Dataset (on b: there is no /dev/fuse on this node): see kubectl",
     ),
+    "FUSE where the driver works": (
+        {
+            "plugins": [
+                holder("a"),
+                holder("b", state={"waiting": {}}, lastState={"terminated": {"message": NO_FUSE}}),
+            ]
+        },
+        "1 node (b) has no working file system of TDCS, so pods there read nothing from other nodes (on b: ",
+    ),
+    "a holder of FUSE sessions": (
+        {"plugins": [holder("a")]},
+        "1 node (b) has no working file system of TDCS",
+    ),
     "a binding": (
         {
             "datasets": [
@@ -186,6 +214,16 @@ NOTES: dict[str, tuple[dict[str, Any], str, str]] = {
         {"pod_refusal": "create pods: 403: violates PodSecurity restricted: runAsNonRoot"},
         "note",
         "a plain pod would be refused: create pods: 403: violates PodSecurity restricted: runAsNonRoot; write the",
+    ),
+    "pods of the node plugin that may not be listed": (
+        {"plugins": None},
+        "unknown",
+        "which nodes have FUSE is unknown: you may not list pods in tdcs-system",
+    ),
+    "webhooks that may not be listed": (
+        {"webhooks": Webhooks()},
+        "unknown",
+        "whether webhooks answer is unknown: you may not list mutatingwebhookconfigurations",
     ),
     "the cluster is not seen": (
         {"rights": {**WELL.rights, ("list", "nodes"): False}, "nodes": None, "drivers": None},
