@@ -6,7 +6,7 @@ import base64
 import dataclasses
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -18,7 +18,16 @@ from tdcs.control.context import WorkKey
 from tdcs.control.node_usage import trimmed
 from tdcs.decide.cache import wants
 from tdcs.model.kube_objects import Object
-from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS, EVENTS, NAMESPACES, SECRETS, TRAINING_JOBS
+from tdcs.model.kube_resources import (
+    CACHE_CLUSTERS,
+    DATASETS,
+    EVENTS,
+    NAMESPACES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    SECRETS,
+    TRAINING_JOBS,
+)
 
 MB = 1_000_000
 SOURCE = "s3://pictures"
@@ -30,10 +39,16 @@ NOW = "2026-01-01T00:00:00Z"
 
 
 class Tenants:
-    """Namespaces with one Dataset of the source each, called after it."""
+    """Namespaces with one Dataset of the source each, called after it.
 
-    def __init__(self, cluster: Cluster) -> None:
+    Args:
+        owners: of tenants that read the Dataset of another one, and have no keys: which.
+    """
+
+    def __init__(self, cluster: Cluster, *, owners: Mapping[str, str] | None = None) -> None:
         self.cluster = cluster
+        self.owners = dict(owners or {})
+        self.shared = set(self.owners)
         self.names: list[str] = []
         self.quotas: dict[str, int] = {}
 
@@ -47,7 +62,12 @@ class Tenants:
         }
         data = {field: base64.b64encode(b"me").decode() for field in ("accessKeyId", "secretAccessKey")}
         secret = {"kind": "Secret", "metadata": {"name": "keys", "namespace": tenant}, "data": data}
-        self.cluster.server.store(SECRETS)[tenant, "keys"] = secret
+        owner = self.owners.get(tenant)
+        source: Object = {"uri": SOURCE, "secretRef": {"name": "keys"}}
+        if owner is None:
+            self.cluster.server.store(SECRETS)[tenant, "keys"] = secret
+        else:
+            source = {"datasetRef": {"namespace": owner, "name": self.dataset(owner)}}
         if tenant not in self.names:
             self.names.append(tenant)
         await self.cluster.server.create(
@@ -57,7 +77,8 @@ class Tenants:
                 "kind": "Dataset",
                 "metadata": {"name": self.dataset(tenant), "namespace": tenant},
                 "spec": {
-                    "source": {"uri": SOURCE, "secretRef": {"name": "keys"}},
+                    "source": source,
+                    "sharedWith": self.grants(tenant),
                     "preload": {"enabled": True},
                     "placement": {"nodeCount": 1},
                     **spec,
@@ -75,6 +96,20 @@ class Tenants:
         await self.cluster.until(
             lambda: (tenant, self.dataset(tenant)) not in self.cluster.server.store(DATASETS)
         )
+
+    def grants(self, owner: str) -> list[Object]:
+        """With whom an owner shares now."""
+        readers = [one for one in sorted(self.shared) if self.owners[one] == owner]
+        return [{"namespaces": readers}] if readers else []
+
+    async def share(self, owner: str, *readers: str) -> None:
+        """Share with these, and with nobody else."""
+        of_others = {one for one in self.shared if self.owners[one] != owner}
+        self.shared = of_others | set(readers)
+        await self.change(owner, sharedWith=self.grants(owner))
+
+    def readers(self, owner: str) -> list[str]:
+        return [one for one in self.owners if self.owners[one] == owner]
 
     async def limit(self, tenant: str, quota: int) -> None:
         """Give a namespace a quota of the cache."""
@@ -150,12 +185,26 @@ class Tenants:
         known = self.cluster.datasets._world.manager._clusters[names.DEFAULT_CACHE_CLUSTER].quotas
         return known == {f"quota-of-{tenant}": size for tenant, size in self.quotas.items()}
 
+    def bind(self) -> None:
+        """As the cluster's binder does: while a claim waits for it, its Dataset is looked at five times a second."""
+        store = self.cluster.server.store
+        for volume in store(PERSISTENT_VOLUMES).values():
+            reference = volume["spec"].get("claimRef") or {}
+            key = (str(reference.get("namespace")), str(reference.get("name")))
+            claim = store(PERSISTENT_VOLUME_CLAIMS).get(key)
+            if claim is not None:
+                volume.setdefault("status", {"phase": "Bound"})
+                claim.setdefault("status", {"phase": "Bound"})
+
     async def settle(self) -> None:
         """Until each status is about what there is and was granted, and nothing is looked at any more."""
 
         def is_current(tenant: str) -> bool:
             obj = self.cluster.server.store(DATASETS)[tenant, self.dataset(tenant)]
             status = obj.get("status") or {}
+            refused = "NotShared" in {one["reason"] for one in status.get("conditions", ())}
+            if refused or tenant in self.owners.keys() - self.shared:
+                return refused and tenant not in self.shared
             jobs = [
                 job for (place, _), job in self.cluster.server.store(TRAINING_JOBS).items() if place == tenant
             ]
@@ -171,7 +220,12 @@ class Tenants:
                 )
             )
 
-        await self.cluster.until(lambda: self.quotas_are_known() and all(map(is_current, self.names)))
+        def is_settled() -> bool:
+            self.bind()
+            paying = any(self.granted(one) for one in self.owners.keys() - self.shared)
+            return self.quotas_are_known() and not paying and all(map(is_current, self.names))
+
+        await self.cluster.until(is_settled)
         await self.cluster.quiet(seconds=0.3)
 
     def nodes(self, tenant: str) -> set[str]:
@@ -202,10 +256,19 @@ class Tenants:
                 yield f"{event['reason']}: {event['message']}"
 
     def foreign_names(self, tenant: str) -> list[str]:
-        """What a namespace reads of others: each name of theirs has the tenant's name in it."""
-        objects = [obj for (place, _), obj in self.cluster.server.store(DATASETS).items() if place == tenant]
+        """What a namespace reads of others: each name of theirs has the tenant's name in it.
+
+        It has written some of them itself: with whom it shares stands in its spec alone, and whose Dataset it reads is
+        named in what is said of that.
+        """
+        objects = [
+            {**obj, "spec": {**obj["spec"], "sharedWith": None}}
+            for (place, _), obj in self.cluster.server.store(DATASETS).items()
+            if place == tenant
+        ]
         text = f"{json.dumps(objects)} {' '.join(self.events(tenant))}"
-        return [other for other in self.names if other != tenant and other in text]
+        own = {tenant, self.owners.get(tenant)}
+        return [other for other in self.names if other not in own and other in text]
 
 
 def made(count: int = 4) -> MemoryEngine:
@@ -257,6 +320,7 @@ async def test_what_lies_there_for_other_namespaces_is_shown_apart_and_costs_the
         # The one that was there first goes: the other one has what it had.
         before = tenants.status("bob")["grant"]
         await tenants.delete("ann")
+        tenants.bind()
         await cluster.quiet()
         assert tenants.status("bob")["grant"] == before
         assert "otherNamespaces" not in tenants.status("bob")
@@ -266,11 +330,14 @@ async def test_ten_tenants_at_random_change_and_hear_nothing_of_each_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("tdcs.control.dataset.dataset_controller.LOCKED_RETRY", 0.05)
+    for module in ("decide.problem", "decide.shared_source", "control.dataset.access.key_checks"):
+        monkeypatch.setattr(f"tdcs.{module}.RETRY_LATER", 0.2)
     dice = random.Random(1)
     settings = dataclasses.replace(QUICK, clone_idle_seconds=600.0)
     async with Cluster(engine=made(), nodes={name: {} for name in NODES}, settings=settings) as cluster:
         await cluster.create_cache()
-        tenants = Tenants(cluster)
+        # Two of them read by what others share.
+        tenants = Tenants(cluster, owners={"tenant-i": "tenant-a", "tenant-j": "tenant-b"})
         everybody = [f"tenant-{letter}" for letter in "abcdefghij"]
         for tenant in everybody:
             if dice.random() < 0.4:
@@ -281,10 +348,12 @@ async def test_ten_tenants_at_random_change_and_hear_nothing_of_each_other(
             lambda: all(tenants.status(tenant).get("grant") for tenant in everybody), deadline=60.0
         )
         await tenants.settle()
-        for step in range(8):
-            tenant = dice.choice(everybody)
-            before = {other: tenants.view(other) for other in everybody if other != tenant}
-            match dice.randrange(8):
+        for step, move in enumerate(dice.sample(range(9), k=9)):
+            tenant = dice.choice(everybody if move != 8 else sorted(set(tenants.owners.values())))
+            # What an owner takes away or gives back is what may change those that it shares with.
+            heirs = tenants.readers(tenant) if move in {7, 8} else []
+            before = {other: tenants.view(other) for other in everybody if other not in {tenant, *heirs}}
+            match move:
                 case 0:
                     tenants.job(tenant, f"job-of-{tenant}-{step}")
                 case 1:
@@ -303,8 +372,16 @@ async def test_ten_tenants_at_random_change_and_hear_nothing_of_each_other(
                     )
                 case 6:
                     await tenants.limit(tenant, dice.choice([MB, SIZE, 4 * SIZE]))
+                case 8:
+                    await tenants.share(tenant)
+                    await tenants.settle()
+                    for one in heirs:
+                        assert not tenants.foreign_names(one)
+                    assert before == {other: tenants.view(other) for other in before}
+                    await tenants.share(tenant, *heirs)
                 case _:
-                    tenants.end_jobs(tenant)
+                    for one in (tenant, *heirs):
+                        tenants.end_jobs(one)
                     await tenants.delete(tenant)
                     await tenants.create(tenant, placement={"nodeCount": dice.randint(1, 2)})
             await tenants.settle()
