@@ -44,8 +44,8 @@ def asked_now(world: PlanWorld) -> Decision | None:
         for role in job.spec.by_role()
     }
     observed = observe(obj, job, children, stores=stores)
-    if observed.known.reason == Reason.NO_CLAIM:
-        observed = replace(observed, missing_claim=observed.known.message or "")
+    if observed.status.reason == Reason.NO_CLAIM:
+        observed = replace(observed, missing_claim=observed.status.message or "")
     mine = workload_name(world.name)
     workload = next(
         (

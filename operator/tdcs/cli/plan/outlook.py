@@ -203,7 +203,7 @@ def _observed(world: PlanWorld, spec: TrainingJobSpec) -> tuple[Observed, list[s
     datasets, broken = readable(own_datasets)
     observed = Observed(
         spec=spec,
-        known=TrainingJobStatus(),
+        status=TrainingJobStatus(),
         name=world.name,
         namespace=world.namespace,
         created=world.now,

@@ -15,10 +15,10 @@ from tdcs.model.pod_resources import added, amounts
 
 def after(observed: Observed, decision: Decision, *, stores: Stores, now: str) -> Sequence[Consideration]:
     """What the status says of past placements, with that of the pods that have got a node since it was written."""
-    published = observed.known.considered
+    published = observed.status.considered
     if not decision.admitted or not observed.datasets:
         return published
-    written = {(entry.pod, entry.node) for entry in observed.known.placement}
+    written = {(entry.pod, entry.node) for entry in observed.status.placement}
     listed = sorted((pod for pod in newest(observed.pods) if pod.node), key=lambda pod: pod.name)[
         :PLACEMENT_LIMIT
     ]

@@ -46,7 +46,7 @@ class DataMeetings:
         """How the job and each of its datasets meet, by the dataset's name; empty before it is admitted."""
         if not decision.admitted or decision.reason in GAVE_BACK:
             return {}
-        meeting_of = {use.dataset: use.meeting for use in observed.known.copies}
+        meeting_of = {use.dataset: use.meeting for use in observed.status.copies}
         meetings = {}
         for name, dataset in observed.datasets.items():
             before = meeting_of.get(name)

@@ -185,16 +185,16 @@ class TrainingJobController:
         self._growth.drop((observed.namespace, observed.name))
         # Its time to live may have changed, say, and the last reports of its reads come when it has ended.
         stall = status_of_stall(
-            self._reporter.stall(obj), observed.known.data_stall, datasets=observed.datasets.values()
+            self._reporter.stall(obj), observed.status.data_stall, datasets=observed.datasets.values()
         )
-        unanswered = observed.known.observed_generation != obj["metadata"].get("generation", 0)
-        if unanswered or stall != observed.known.data_stall:
+        unanswered = observed.status.observed_generation != obj["metadata"].get("generation", 0)
+        if unanswered or stall != observed.status.data_stall:
             obj = await self._reporter.publish(
-                obj, observed.known.model_copy(update={"data_stall": stall}), []
+                obj, observed.status.model_copy(update={"data_stall": stall}), []
             )
         await self._children.clean(obj, observed, live)
         await self._admitter.end(obj, observed)
-        if observed.known.queue_name:
+        if observed.status.queue_name:
             published = TrainingJobStatus.model_validate(obj.get("status") or {})
             obj = await self._reporter.publish(obj, published.model_copy(update={"queue_name": None}), [])
         return await self._expire(obj, observed)
@@ -204,8 +204,8 @@ class TrainingJobController:
     ) -> "_End | _Hold | None":
         """What comes before a job is given its turn, and ends the pass: it has ended before a backup, all pods are
         restarted, or it asks for what cannot be made; or what its Jobs wait for. None when there is neither."""
-        if (end := earlier_end(obj, observed.known)) is not None:
-            await self._reporter.publish(obj, *ended_before(end, observed.known, now=self._context.now()))
+        if (end := earlier_end(obj, observed.status)) is not None:
+            await self._reporter.publish(obj, *ended_before(end, observed.status, now=self._context.now()))
             return _End(0.0)
         try:
             if going := await self._restarts.end_earlier(observed, live):
@@ -225,7 +225,7 @@ class TrainingJobController:
             too_large = too_long(job=observed.name, namespace=observed.namespace, spec=observed.spec)
             refusal = too_large or mount_problem(observed.spec)
         if refusal:
-            await self._invalid(obj, observed.known, refusal)
+            await self._invalid(obj, observed.status, refusal)
             return _End()
         is_new = not (obj.get("status") or {}).get("conditions")
         if is_new and (warning := gpu_warning(observed.spec, self._context.stores.nodes.values())):
@@ -395,7 +395,7 @@ class TrainingJobController:
         if not observed.was_admitted:
             changed["state"] = "Waiting"
         refused = finding(names.ADMITTED, observed.was_admitted, reason, message)
-        await self._reporter.publish(obj, observed.known.model_copy(update=changed), [refused])
+        await self._reporter.publish(obj, observed.status.model_copy(update=changed), [refused])
         return GOING_RETRY if going else REFUSED_RETRY
 
     async def _held_up(self, obj: Object, observed: Observed, error: UnavailableError) -> _End:
@@ -419,7 +419,7 @@ class TrainingJobController:
 
     def _due(self, observed: Observed, *, now: str) -> float | None:
         """Seconds until time alone changes something: a wait for data is over, or a grace."""
-        waits = [decisions.patience_left(use, seen=observed, now=now) for use in observed.spec.datasets]
+        waits = [decisions.patience_left(use, observed=observed, now=now) for use in observed.spec.datasets]
         dues = [
             seconds_left
             for seconds_left in waits
@@ -449,7 +449,7 @@ class TrainingJobController:
         """Delete a job that ended, once its time to live is over."""
         seconds_left = seconds_to_live(
             observed.spec.run_policy.ttl_seconds_after_finished,
-            ended=observed.known.completion_time,
+            ended=observed.status.completion_time,
             now=self._context.now(),
         )
         if seconds_left is None or seconds_left > 0:

@@ -41,7 +41,7 @@ class JobRestarts:
 
         A Job goes when its pods have: the new ones have their names, and are found by their peers by these.
         """
-        attempt, waits = observed.known.restarts or 0, set[Role]()
+        attempt, waits = observed.status.restarts or 0, set[Role]()
         for role, job in observed.jobs.items():
             live_job = live.get(role)
             if not job.exists or live_job is None or job.attempt is None:
@@ -72,19 +72,19 @@ class JobRestarts:
             finding(names.RUNNING, False, "PodsStarting", message),
         ]
         changed = {"state": "Restarting", "reason": POD_FAILED, "message": message}
-        await self._reporter.publish(obj, observed.known.model_copy(update=changed), findings)
+        await self._reporter.publish(obj, observed.status.model_copy(update=changed), findings)
 
     async def begin(self, obj: Object, observed: Observed, restart: JobRestart) -> None:
         """Say that all pods are restarted. The next pass, of whichever operator, finds Jobs of an earlier number, and
         deletes them. Of a job that is stopped nothing else changes: it waits as before."""
-        status, findings, now = observed.known, list[Finding](), self._context.now()
+        status, findings, now = observed.status, list[Finding](), self._context.now()
         stopped = job_restart.is_stopped(observed)
         if not stopped:
             decision = replace(
-                decisions.decision_of(seen=observed, data=decisions.data(observed, now=now)),
-                copies={use.dataset: use.copy_id for use in observed.known.copies},
-                queue=observed.known.queue_name or "",
-                record=observed.known.queue,
+                decisions.decision_of(observed=observed, data=decisions.data(observed, now=now)),
+                copies={use.dataset: use.copy_id for use in observed.status.copies},
+                queue=observed.status.queue_name or "",
+                record=observed.status.queue,
                 restart=restart,
             )
             stall = self._reporter.stall(obj)
@@ -103,11 +103,11 @@ class JobRestarts:
     async def give_up_avoiding(self, obj: Object, observed: Observed) -> None:
         """Let a job that queues run on the nodes that it avoids, as it has room nowhere else: the next passes make its
         Jobs again."""
-        message = node_failures.needed(observed.known.avoided_nodes)
+        message = node_failures.needed(observed.status.avoided_nodes)
         await self._context.recorder.record(
             about=obj, reason=AVOIDED_NODES_NEEDED, message=message, type_="Warning"
         )
-        await self._reporter.publish(obj, observed.known.model_copy(update={"avoided_nodes": []}), [])
+        await self._reporter.publish(obj, observed.status.model_copy(update={"avoided_nodes": []}), [])
 
     def _avoided_nodes(self, observed: Observed, failures: Sequence[NodeFailures]) -> list[str]:
         """The nodes that the new pods of a job avoid."""
@@ -118,7 +118,7 @@ class JobRestarts:
 
     def needs_avoided(self, observed: Observed) -> bool:
         """Whether a job that queues has no room any more but on nodes that it avoids: the others are gone, say."""
-        avoided = observed.known.avoided_nodes
+        avoided = observed.status.avoided_nodes
         queues = not observed.was_admitted and not observed.spec.run_policy.suspend
         return queues and bool(avoided) and not self._fits_without(observed, avoided)
 

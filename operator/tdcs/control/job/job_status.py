@@ -18,7 +18,7 @@ from tdcs.api.trainingjob_status import (
 from tdcs.control.job.data_meetings import is_under_way
 from tdcs.control.job.job_children import selector_of
 from tdcs.control.job.stalled_reads import status_of_stall
-from tdcs.decide.job.failure_message import is_told
+from tdcs.decide.job.failure_message import tells_of_failure
 from tdcs.decide.job.job_headline import (
     IN_THE_QUEUE,
     headline,
@@ -76,8 +76,8 @@ def _listed(
     observed: Observed, placed: Sequence[PodView], copies: Sequence[CopyOnNodes]
 ) -> list[PodPlacement]:
     if not placed:
-        return list(observed.known.placement)
-    placement_of = {(entry.pod, entry.node): entry for entry in observed.known.placement}
+        return list(observed.status.placement)
+    placement_of = {(entry.pod, entry.node): entry for entry in observed.status.placement}
     return [
         placement_of.get((pod.name, pod.node))
         or PodPlacement(pod=pod.name, node=pod.node, cached_bytes=bytes_on_node(node=pod.node, copies=copies))
@@ -94,7 +94,7 @@ def status_of(
     stall: Stall | None = None,
 ) -> TrainingJobStatus:
     """The status without its conditions. `stall`: how long its reads waited, if that is known."""
-    published, copies = observed.known, held(observed.datasets)
+    published, copies = observed.status, held(observed.datasets)
     # What a gang gave back, or Kueue took back, it has no more.
     given_back = decision.reason in GAVE_BACK | {Reason.IN_KUEUE}
     places = PodPlaces(listed=[], nodes={}) if given_back else places_of(observed, copies)
@@ -173,7 +173,7 @@ def _prediction(
     """How wrong the prediction was; None without one, or where the times do not compare."""
     if outcome is None or not outcome.succeeded or observed.predicted is None or not (start and completion):
         return None
-    if observed.known.suspended_seconds or is_true(observed.known.conditions, names.SUSPENDED):
+    if observed.status.suspended_seconds or is_true(observed.status.conditions, names.SUSPENDED):
         return None
     took = max(round(seconds_between(start, completion)), 1)  # times of Kubernetes are whole seconds
     return PredictionCheck(
@@ -207,11 +207,11 @@ def _mean(parts: Sequence[tuple[float | None, int]]) -> float | None:
 
 def findings_of(observed: Observed, *, decision: Decision, outcome: JobOutcome | None) -> list[Finding]:
     """The conditions. Those of rare states are there only once the job has been in them."""
-    data, published_types = decision.data, {condition.type for condition in observed.known.conditions}
+    data, published_types = decision.data, {condition.type for condition in observed.status.conditions}
     findings = [finding(names.DATA_READY, data.data_ready, data.reason.value, data.message)]
     waits = decision if not decision.admitted and decision.reason in IN_THE_QUEUE else decision.growth
     if outcome is not None and not data.data_ready:  # what it says of pods to come is over
-        was_ready = is_true(observed.known.conditions, names.DATA_READY)
+        was_ready = is_true(observed.status.conditions, names.DATA_READY)
         findings = [finding(names.DATA_READY, was_ready, "Finished", outcome.message)]
     if waits is not None and outcome is None:
         findings.append(finding(names.QUEUED, True, waits.reason.value, waits.message))
@@ -229,8 +229,8 @@ def findings_of(observed: Observed, *, decision: Decision, outcome: JobOutcome |
     findings.append(finding(names.ADMITTED, decision.admitted, decision.reason.value, admitted))
     if outcome is not None:
         if any(
-            condition.type == names.RESTARTING and is_told(condition)
-            for condition in observed.known.conditions
+            condition.type == names.RESTARTING and tells_of_failure(condition)
+            for condition in observed.status.conditions
         ):
             findings.append(finding(names.RESTARTING, False, "Finished", outcome.message))
         type_ = names.SUCCEEDED if outcome.succeeded else names.FAILED
@@ -263,7 +263,7 @@ def findings_of(observed: Observed, *, decision: Decision, outcome: JobOutcome |
 def _suspended_seconds(observed: Observed, *, now: str) -> int:
     """The sum of the periods of suspension that are over; the condition says since when the present one lasts."""
     return (
-        observed.known.suspended_seconds or 0
+        observed.status.suspended_seconds or 0
         if observed.spec.run_policy.suspend
         else suspended_seconds(observed, now=now)
     )

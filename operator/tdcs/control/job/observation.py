@@ -43,7 +43,7 @@ def observe(obj: Object, job: TrainingJob, live: Mapping[Role, Object | None], *
     }
     return Observed(
         spec=job.spec,
-        known=job.status or TrainingJobStatus(),
+        status=job.status or TrainingJobStatus(),
         name=name,
         namespace=namespace,
         created=obj["metadata"].get("creationTimestamp", ""),

@@ -66,7 +66,7 @@ class RoleJobs:
             service_spec = job_children.service(owner=obj, spec=observed.spec)
             await context.applier.apply(SERVICES, wanted=service_spec, live=service, owner=obj)
             self._services[key] = (metadata["uid"], self._clock())
-        copies = {use.dataset: use.copy_id for use in observed.known.copies}
+        copies = {use.dataset: use.copy_id for use in observed.status.copies}
         jobs = {}
         for role, live_job in live.items():
             if live_job is not None and not belongs(live_job, obj):
@@ -80,7 +80,7 @@ class RoleJobs:
                     replicas=observed.replicas(role),
                     scheduler_name=context.settings.scheduler_name,
                     copies=copies,
-                    attempt=observed.known.restarts or 0,
+                    attempt=observed.status.restarts or 0,
                 )
                 live_job = await context.applier.apply(JOBS, wanted=new_job, live=None, owner=obj)
             jobs[role] = live_job

@@ -157,7 +157,7 @@ class KueueChecks:
                 spec=spec,
                 datasets=datasets,
                 failed=failed,
-                asked={key: self._clock() - at for key, at in self._first_asked.items()},
+                request_ages={key: self._clock() - at for key, at in self._first_asked.items()},
                 now=self._context.now(),
             )
             for workload, dataset in ahead:

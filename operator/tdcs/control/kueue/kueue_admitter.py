@@ -71,13 +71,13 @@ class KueueAdmitter:
         name, namespace = own_workload.workload_name(observed.name), observed.namespace
         live = await self._api.get(WORKLOADS, name=name, namespace=namespace)
         queue = _deciding_queue(obj, live)
-        if observed.known.queue_name != queue:
+        if observed.status.queue_name != queue:
             # The word is kept first: should the job lose its label, its Workload is known and goes.
-            status = observed.known.model_copy(update={"queue_name": queue})
+            status = observed.status.model_copy(update={"queue_name": queue})
             await publish_status(
                 context=self._context, resource=TRAINING_JOBS, obj=obj, status=status, findings=[]
             )
-            observed = replace(observed, known=status)
+            observed = replace(observed, status=status)
         ready = decisions.data(observed, now=now).admitted
         short = self.gangs.missing_place(obj) if ready and not observed.was_admitted else ""
         workload, outdated = await self._workload(
@@ -255,7 +255,7 @@ class KueueAdmitter:
             await self._renew(observed)
             free = workload_standing.quota_returned if standing.evicted else change_hold_status
             await self._write(workload, free(workload, now=now))
-        elif standing.admitted and held is not None and held.left <= 0:
+        elif standing.admitted and held is not None and held.seconds_left <= 0:
             # Its Jobs are suspended once that is written, as where Kueue evicts it.
             message = held.sentence(patience=0.0)
             await self._write(workload, workload_standing.evicted_for(workload, message=message, now=now))
@@ -279,7 +279,7 @@ class KueueAdmitter:
         live = await self._own(obj, observed)
         if live is None or workload_standing.standing_of(live).finished:
             return
-        how = (True, observed.known.state or "Succeeded", observed.known.message)
+        how = (True, observed.status.state or "Succeeded", observed.status.message)
         done = workload_standing.with_conditions(
             live, {workload_standing.FINISHED: how}, now=self._context.now()
         )
@@ -375,7 +375,7 @@ class LeavingTurn:
     def decide(self, *, now: str, over: bool) -> Decision | None:
         """See `Turn`."""
         data = decisions.data(self.observed, now=now)
-        decision = decisions.decision_of(seen=self.observed, data=data)
+        decision = decisions.decision_of(observed=self.observed, data=data)
         if not self.observed.spec.run_policy.suspend and not over:
             decision = decisions.taken_back(admission=workload_standing.leaves(self._queue), data=data)
         return replace(decision, queue=self._queue)
@@ -440,7 +440,7 @@ class KueueTurn:
         """See `Turn`: its time to start, or to run again, is over, or its pause is. What Kueue decides
         changes its Workload, which wakes the job."""
         held = self._kueue.held_up(self.observed) if self._standing.admitted else None
-        seconds_left = None if held is None else held.left
+        seconds_left = None if held is None else held.seconds_left
         if seconds_left is None and self._workload is not None:
             seconds_left = self._kueue.requeue_left(self._workload)
         return None if seconds_left is None else max(seconds_left, 0.0)

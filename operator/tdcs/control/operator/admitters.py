@@ -35,7 +35,7 @@ class Admitters:
     ) -> Turn:
         """See `Admitter`."""
         admitter = self._of(obj)
-        if admitter is self._own and observed.known.queue_name:
+        if admitter is self._own and observed.status.queue_name:
             if not self._kueue:
                 await self._by_kueue.drop(obj, observed)
             elif (leaving := await self._by_kueue.let_go(obj, observed)) is not None:
@@ -50,8 +50,8 @@ class Admitters:
 
     async def end(self, obj: Object, observed: Observed) -> None:
         """See `Admitter`: of the one that decided about the job last."""
-        if self._kueue and (observed.known.queue_name or local_queue(obj, kueue=True)):
+        if self._kueue and (observed.status.queue_name or local_queue(obj, kueue=True)):
             await self._by_kueue.end(obj, observed)
-        elif observed.known.queue_name:
+        elif observed.status.queue_name:
             await self._by_kueue.drop(obj, observed)
         await self._own.end(obj, observed)

@@ -16,25 +16,25 @@ from tdcs.decide.queue.pod_admission import DatasetReadiness, decide
 from tdcs.model.kube_objects import Key
 
 UNKNOWN_SECONDS = 60
-"""A Workload whose data comes at an unknown speed comes again after so long."""
+"""Seconds after which Kueue retries a Workload whose data arrives at an unknown speed."""
 
 LONGEST_SECONDS = 3600
-"""One whose data takes longer is asked about again all the same: estimates err."""
+"""Upper bound of the retry delay: estimates err, so a Workload with a longer one is checked again after this time."""
 
 UNHELD_SECONDS = (10, 60)
-"""Bounds of the time after which Kueue takes the quota of a Workload back that cannot be put on hold. Kueue 0.19 keeps
-the quota until then, and each time costs an eviction."""
+"""Bounds, in seconds, of the retry delay of a Workload that cannot be put on hold. Kueue 0.19 keeps its quota for the
+whole delay, and each retry costs an eviction."""
 
 STALLED_SECONDS = 600
-"""So long after it was first asked for, data keeps its place among what is loaded ahead, however slowly it comes: it
-may wait until others are loaded."""
+"""Data keeps its place in the look-ahead for this time after the first request, however slowly it arrives: other loads
+may have to finish first."""
 
 SLOWEST_SECONDS = 86_400
-"""Later it keeps the place only if it comes so fast that all is there in this time."""
+"""After `STALLED_SECONDS`, data keeps its place only if the rest is expected within this time."""
 
 
 class DataState(StrEnum):
-    """What the check says: admit the Workload, wait with its quota, or wait without."""
+    """The state of the AdmissionCheck: admit the Workload, wait and keep its quota, or wait without quota."""
 
     READY = "Ready"
     PENDING = "Pending"
@@ -43,8 +43,7 @@ class DataState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """A state, and a sentence that says why; with Retry of a Workload that cannot be held, the seconds until Kueue is
-    to try it again."""
+    """A state and its message. `requeue_after_seconds` is set for Retry of a Workload that cannot be put on hold."""
 
     state: DataState
     message: str
@@ -53,7 +52,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownDataset:
-    """A Dataset of a Workload's namespace. `dataset` is None when it cannot be understood."""
+    """A Dataset in a Workload's namespace. `dataset` is None when the object is invalid."""
 
     dataset: Dataset | None
     deleting: bool = False
@@ -67,13 +66,13 @@ def verdict(
     now: str,
     refusal: str = "",
 ) -> Verdict | None:
-    """What to say of a Workload; None: nothing, for it waits for quota, or the answer stands.
+    """The check state of a Workload; None when it waits for quota, or when the present state stays.
 
     Args:
-        spec: of the DataCheck.
-        datasets: those of its namespace, by name. Claims of other names are other volumes.
-        now: the time.
-        refusal: why it was just refused to put the Workload on hold; empty: it was not.
+        spec: the DataCheck's spec.
+        datasets: the Datasets of the namespace, by name. A claim with any other name is another volume.
+        now: the present time.
+        refusal: why the API server just refused to put the Workload on hold; empty when it did not.
     """
     if workload.closed:
         return None
@@ -85,8 +84,8 @@ def verdict(
     mounted = [name for name in workload.claims if name in datasets]
     if not mounted:
         return _ready(workload, "its pods mount no Dataset", refusal=refusal)
-    found = [_readiness(name, datasets[name], percent=spec.percent, now=now) for name in mounted]
-    answer = decide(suspended=False, datasets=found)
+    data_states = [_readiness(name, datasets[name], percent=spec.percent, now=now) for name in mounted]
+    answer = decide(suspended=False, datasets=data_states)
     if answer.admitted:
         return _ready(workload, answer.message, refusal=refusal)
     waited = seconds_between(workload.created, now)
@@ -100,16 +99,16 @@ def verdict(
         return None  # Kueue takes the quota back, or is about to
     missing = [
         name
-        for name, each in zip(mounted, found, strict=True)
-        if not decide(suspended=False, datasets=[each]).admitted
+        for name, state in zip(mounted, data_states, strict=True)
+        if not decide(suspended=False, datasets=[state]).admitted
     ]
     expected = seconds_to_load([datasets[name].dataset for name in missing], percent=spec.percent)
     if most is not None and expected is not None:
         expected = min(expected, most - waited)
     when = "" if expected is None else f", in about {math.ceil(expected)} s"
     if workload.reserved_since is not None:
-        left = spec.hold_seconds - seconds_between(workload.reserved_since, now)
-        if left > 0 and (expected is None or expected <= left):
+        hold_left = spec.hold_seconds - seconds_between(workload.reserved_since, now)
+        if hold_left > 0 and (expected is None or expected <= hold_left):
             text = f"{answer.message}{when}; it is Pending for at most {spec.hold_quota} (holdQuota)"
             return Verdict(state=DataState.PENDING, message=text)
     if refusal:
@@ -128,9 +127,9 @@ def verdict(
 
 
 def verdict_without_spec(workload: CheckedWorkload, *, problem: str) -> Verdict | None:
-    """What to say of a Workload while its check's parameters are missing or wrong; None: nothing.
+    """The check state of a Workload whose check has missing or invalid parameters; None: no change.
 
-    Kueue gives no quota for such a check. A Workload on hold stays there, and says whose mistake it is.
+    Kueue gives no quota for such a check. A Workload on hold stays on hold, with the problem as its message.
     """
     if workload.closed or not workload.on_hold:
         return None
@@ -138,20 +137,20 @@ def verdict_without_spec(workload: CheckedWorkload, *, problem: str) -> Verdict 
 
 
 def _ready(workload: CheckedWorkload, message: str, *, refusal: str) -> Verdict:
-    """Its data lets it start: with quota it is admitted, on hold it is queued again first."""
+    """The data is ready: a Workload with quota is admitted, one on hold is queued again first."""
     if workload.reserved_since is not None:
         return Verdict(state=DataState.READY, message=message)
     if workload.on_hold or refusal:
         return Verdict(state=DataState.PENDING, message=f"{message}; it is queued again")
-    # Kueue has passed it over for its state. It forgets that when the Workload comes back from a hold.
+    # Kueue skipped it because of its state, and considers it again when it comes back from a hold.
     return Verdict(state=DataState.RETRY, message=f"{message}; it is about to be queued again")
 
 
 def seconds_to_load(datasets: Sequence[Dataset | None], *, percent: int) -> float | None:
-    """Until so much of each of them is there, at the rate at which they are loaded now; None when one is not."""
+    """Seconds until `percent` of each Dataset is loaded, at the present rates; None when one of them is not loading."""
     longest = 0.0
-    for each in datasets:
-        status = None if each is None else each.status
+    for dataset in datasets:
+        status = None if dataset is None else dataset.status
         rate = 0 if status is None else status.bytes_per_second + status.copied_bytes_per_second
         if status is None or rate <= 0:
             return None
@@ -165,46 +164,51 @@ def to_load_ahead(
     spec: DataCheckSpec,
     datasets: Mapping[Key, KnownDataset],
     failed: Collection[Key],
-    asked: Mapping[Key, float],
+    request_ages: Mapping[Key, float],
     now: str,
 ) -> list[tuple[CheckedWorkload, str]]:
-    """What to load of the Datasets of the first Workloads that wait for quota, each once.
+    """The Datasets to load ahead, each once, with the first waiting Workload that needs it.
 
-    The first `look_ahead` in the queue are loaded for, and as many that wait for their data only (on hold, or until
-    Kueue takes their quota back): these must not keep others from theirs. Namespaces are taken in turn: however many
-    Workloads one has, and of whatever priority, the first of each other comes before its second. Workloads that wait
-    for data that cannot be loaded, or comes too slowly, are not counted.
+    Datasets are loaded for the first `look_ahead` Workloads that wait for quota. As many again are served that wait for
+    data only (on hold, or until Kueue takes their quota back), so that they do not block the first group. Namespaces
+    take turns: the first Workload of every namespace comes before the second of any, whatever the priorities. A
+    Workload does not count if its data cannot be loaded or arrives too slowly.
 
     Args:
-        failed: Datasets that were loaded ahead in vain.
-        asked: how many seconds ago it was first asked for that a Dataset is loaded ahead.
+        failed: Datasets whose loading ahead failed.
+        request_ages: seconds since the first request to load a Dataset ahead.
     """
     waiting = sorted(
-        (each for each in workloads if not each.closed and (each.reserved_since is None or each.retries)),
-        key=lambda each: each.order,
+        (
+            workload
+            for workload in workloads
+            if not workload.closed and (workload.reserved_since is None or workload.retries)
+        ),
+        key=lambda workload: workload.order,
     )
     candidates = [
-        _candidate(each, spec=spec, datasets=datasets, failed=failed, asked=asked, now=now)
-        for each in waiting
+        _candidate(workload, spec=spec, datasets=datasets, failed=failed, request_ages=request_ages, now=now)
+        for workload in waiting
     ]
-    found: dict[Key, CheckedWorkload] = {}
-    left = dict.fromkeys((True, False), spec.look_ahead)
-    for each in _in_turn(candidates):
-        if left[each.data_only]:
-            for key in each.loadable:
-                found.setdefault(key, each.workload)
-            left[each.data_only] -= each.counted
-    return [(workload, name) for (_, name), workload in found.items()]
+    loads: dict[Key, CheckedWorkload] = {}
+    places_left = dict.fromkeys((True, False), spec.look_ahead)
+    for candidate in _in_turn(candidates):
+        if places_left[candidate.data_only]:
+            for key in candidate.loadable:
+                loads.setdefault(key, candidate.workload)
+            places_left[candidate.data_only] -= candidate.counted
+    return [(workload, name) for (_, name), workload in loads.items()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Candidate:
-    """A Workload for which may be loaded ahead.
+    """A waiting Workload whose data may be loaded ahead.
 
     Attributes:
-        workload: it waits.
-        data_only: for its data, and not for quota.
-        loadable: Datasets that it lacks and that are mounted.
+        workload: the Workload.
+        data_only: whether it waits for data only, not for quota.
+        loadable: mounted Datasets whose data it lacks.
+        counted: whether it takes one of the `look_ahead` places.
     """
 
     workload: CheckedWorkload
@@ -219,7 +223,7 @@ def _candidate(
     spec: DataCheckSpec,
     datasets: Mapping[Key, KnownDataset],
     failed: Collection[Key],
-    asked: Mapping[Key, float],
+    request_ages: Mapping[Key, float],
     now: str,
 ) -> _Candidate:
     keys = [(workload.key[0], name) for name in workload.claims]
@@ -228,39 +232,40 @@ def _candidate(
         for key in keys
         if key in datasets
     }
-    lacking = {key: each.mounted for key, each in states.items() if each.lacks}
+    missing = {key: state.mounted for key, state in states.items() if state.lacks}
     return _Candidate(
         workload=workload,
         data_only=workload.on_hold or workload.reserved_since is not None,
-        loadable=tuple(key for key, mounted in lacking.items() if mounted),
+        loadable=tuple(key for key, mounted in missing.items() if mounted),
         counted=all(
             mounted
             and key not in failed
-            and not _is_stalled(datasets[key], percent=spec.percent, seconds=asked.get(key, 0.0))
-            for key, mounted in lacking.items()
+            and not _is_stalled(datasets[key], percent=spec.percent, seconds=request_ages.get(key, 0.0))
+            for key, mounted in missing.items()
         ),
     )
 
 
-def _is_stalled(known: KnownDataset, *, percent: int, seconds: float) -> bool:
-    """Whether data comes too slowly that was asked for so many seconds ago."""
+def _is_stalled(known_dataset: KnownDataset, *, percent: int, seconds: float) -> bool:
+    """Whether data that was requested `seconds` ago arrives too slowly."""
     if seconds < STALLED_SECONDS:
         return False
-    expected = seconds_to_load([known.dataset], percent=percent)
+    expected = seconds_to_load([known_dataset.dataset], percent=percent)
     return expected is None or expected > SLOWEST_SECONDS
 
 
 def _in_turn(candidates: Sequence[_Candidate]) -> list[_Candidate]:
-    """The first of each namespace, then the second of each; those that take no place go with the next that does."""
+    """The first candidate of each namespace, then the second of each. One that is not counted keeps the turn of the
+    next one that is."""
     turns: Counter[tuple[bool, str]] = Counter()
-    found = []
-    for each in candidates:
-        queue = each.data_only, each.workload.key[0]
-        found.append((turns[queue], each))
-        turns[queue] += each.counted
-    return [each for _, each in sorted(found, key=lambda row: row[0])]
+    by_turn = []
+    for candidate in candidates:
+        queue = candidate.data_only, candidate.workload.key[0]
+        by_turn.append((turns[queue], candidate))
+        turns[queue] += candidate.counted
+    return [candidate for _, candidate in sorted(by_turn, key=lambda row: row[0])]
 
 
-def _readiness(name: str, known: KnownDataset, *, percent: int, now: str) -> DatasetReadiness:
+def _readiness(name: str, known_dataset: KnownDataset, *, percent: int, now: str) -> DatasetReadiness:
     use = DatasetUse(name=name, mount_path="/", readiness=Readiness(percent=percent))
-    return readiness(use, known.dataset, present=True, deleting=known.deleting, now=now)
+    return readiness(use, known_dataset.dataset, present=True, deleting=known_dataset.deleting, now=now)

@@ -1,7 +1,7 @@
-"""The mark by which a job that has ended is known when a backup brings it back without its status.
+"""The annotation that marks an ended job, so that it is recognised when a backup restores it without its status.
 
-A restored job has the annotations that it had and another uid. Without the mark the training that has ended, and that
-somebody restored for its spec and its results, would begin again on as many GPUs as it finds.
+A restored job keeps its annotations and gets a new uid. Without the mark, a finished training that was restored for its
+spec and results would start again and take GPUs.
 """
 
 import json
@@ -26,72 +26,76 @@ class EarlierEnd:
 
 
 def ended_mark(obj: Object, *, succeeded: bool, time: str) -> str:
-    """What the annotation says of a job that has ended."""
+    """The value of the annotation of a job that has ended."""
     metadata = obj["metadata"]
-    told = {
+    mark = {
         "name": metadata["name"],
         "uid": metadata["uid"],
         "state": _state(succeeded=succeeded),
         "time": time,
     }
-    return json.dumps(told, separators=(",", ":"))
+    return json.dumps(mark, separators=(",", ":"))
 
 
 def has_mark(obj: Object) -> bool:
-    """Whether a job says of itself that it has ended."""
-    return bool(_told(obj).get("uid") == obj["metadata"]["uid"])
+    """Whether the job carries the annotation with its own uid."""
+    return bool(_mark_of(obj).get("uid") == obj["metadata"]["uid"])
 
 
-def earlier_end(obj: Object, known: TrainingJobStatus) -> EarlierEnd | None:
-    """How a job had ended that was restored without its status; None of any other job.
+def earlier_end(obj: Object, status: TrainingJobStatus) -> EarlierEnd | None:
+    """How a job that was restored without its status had ended; None for any other job.
 
-    A copy of a job under another name is another job.
+    A copy under another name is a new job.
     """
-    told, metadata = _told(obj), obj["metadata"]
-    if told.get("name") != metadata["name"] or told.get("uid") in (None, metadata["uid"]) or known.conditions:
+    mark, metadata = _mark_of(obj), obj["metadata"]
+    if (
+        mark.get("name") != metadata["name"]
+        or mark.get("uid") in (None, metadata["uid"])
+        or status.conditions
+    ):
         return None
-    return EarlierEnd(succeeded=told.get("state") == _state(succeeded=True), time=str(told.get("time") or ""))
+    return EarlierEnd(succeeded=mark.get("state") == _state(succeeded=True), time=str(mark.get("time") or ""))
 
 
-def is_of_another_life(known: TrainingJobStatus, *, created: str) -> bool:
-    """Whether the status of a job that runs came with it from a backup: the job was admitted before it was created, and
+def is_of_another_life(status: TrainingJobStatus, *, created: str) -> bool:
+    """Whether the status of a running job was restored from a backup: the job was admitted before it was created, so it
     holds nothing now.
 
-    The API server's clock tells when it was created, the operator's when it was admitted: one that is behind would take
-    each new job for a restored one, and end its pods, until it has caught up.
+    The creation time is of the API server's clock, the admission time of the operator's. `SKEW_SECONDS` allows for an
+    operator's clock that is behind: otherwise every new job would look restored, and its pods would be ended.
     """
-    if any(is_true(known.conditions, each) for each in (names.SUCCEEDED, names.FAILED)):
+    if any(is_true(status.conditions, type_) for type_ in (names.SUCCEEDED, names.FAILED)):
         return False
     return any(
-        (each.type, each.status) == (names.ADMITTED, "True")
-        and seconds_between(each.last_transition_time, created) > SKEW_SECONDS
-        for each in (known.conditions if created else ())
+        (condition.type, condition.status) == (names.ADMITTED, "True")
+        and seconds_between(condition.last_transition_time, created) > SKEW_SECONDS
+        for condition in (status.conditions if created else ())
     )
 
 
 def ended_before(
-    end: EarlierEnd, known: TrainingJobStatus, *, now: str
+    end: EarlierEnd, status: TrainingJobStatus, *, now: str
 ) -> tuple[TrainingJobStatus, list[Finding]]:
-    """What the status of such a job says, and its conditions."""
+    """The status and conditions of a restored job that had ended."""
     how, when = "succeeded" if end.succeeded else "failed", end.time or "an unknown time"
     message = (
         f"it had {how} at {when} when it was backed up, "
         f"says its annotation {names.ANNOTATION_ENDED}; to run it again, create it without this annotation"
     )
-    status = {
+    changes = {
         "state": _state(succeeded=end.succeeded),
         "reason": RESTORED,
         "message": message,
         "completion_time": end.time or now,
     }
-    return known.model_copy(update=status), [
+    return status.model_copy(update=changes), [
         finding(names.ADMITTED, False, RESTORED, message),
         finding(names.SUCCEEDED if end.succeeded else names.FAILED, True, RESTORED, message),
     ]
 
 
 def queues_again() -> tuple[TrainingJobStatus, list[Finding]]:
-    """What the status of a job says that a backup brought back while it ran, and its conditions."""
+    """The status and conditions of a job that was running when it was backed up."""
     why = "it came back from a backup, and queues as any other job"
     return TrainingJobStatus(state="Waiting", reason=RESTORED, message=why), [
         finding(names.ADMITTED, False, RESTORED, why),
@@ -103,10 +107,10 @@ def _state(*, succeeded: bool) -> str:
     return "Succeeded" if succeeded else "Failed"
 
 
-def _told(obj: Object) -> Object:
+def _mark_of(obj: Object) -> Object:
     text = str((obj["metadata"].get("annotations") or {}).get(names.ANNOTATION_ENDED) or "")
     try:
-        found = json.loads(text) if text else {}
+        mark = json.loads(text) if text else {}
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return mark if isinstance(mark, dict) else {}

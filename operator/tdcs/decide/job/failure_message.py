@@ -1,4 +1,4 @@
-"""How a role's Job failed for good: the pod, its exit code, the retries, and where to read more."""
+"""The message of a role's Job that failed for good: pod, exit code, retries, and the command that shows its log."""
 
 from collections.abc import Iterable, Sequence
 
@@ -9,14 +9,14 @@ from tdcs.decide.job.own_failures import failed_by_themselves
 from tdcs.model.job_pods import PodProblem, PodView
 
 DEADLINE = "DeadlineExceeded"
-"""Why a Job failed that took longer than it may."""
+"""Reason of a Job that exceeded activeDeadlineSeconds."""
 
 NEVER_RAN = frozenset({"StartError", "ContainerCannotRun"})
-"""Reasons of a container that was made and could not be started: it has no log."""
+"""Reasons of a container that was created but could not be started: it has no log."""
 
 
-def is_told(restarting: Condition) -> bool:
-    """Whether a condition Restarting tells of a pod that failed and was not replaced since."""
+def tells_of_failure(restarting: Condition) -> bool:
+    """Whether a Restarting condition describes a failed pod that has not been replaced since."""
     return restarting.status == "True" or restarting.reason == NO_RETRY_LEFT
 
 
@@ -28,16 +28,16 @@ def failed(
     pods: Sequence[PodView],
     namespace: str,
     restarts: int | None = None,
-    known: Iterable[Condition],
+    conditions: Iterable[Condition],
 ) -> str:
-    """Which pod a role's Job failed by, and how; the Job's own words where that is not known, or not the cause.
+    """Which pod made a role's Job fail, and how; the Job's own message when that is unknown or not the cause.
 
     Args:
         limit: how many failed pods of the role are replaced.
-        pods: those of the role that are still there.
-        namespace: theirs.
+        pods: the role's pods that still exist.
+        namespace: their namespace.
         restarts: how often all pods of the job were restarted; None where pods are replaced one by one.
-        known: the conditions of the TrainingJob: a pod that is gone may be described there.
+        conditions: the conditions of the TrainingJob: they may describe a pod that no longer exists.
     """
     if verdict.startswith(DEADLINE):
         return (
@@ -46,7 +46,14 @@ def failed(
         )
     pod, problem = _last_failure(pods)
     if pod is None or problem is None:
-        restarting = next((one.message for one in known if one.type == names.RESTARTING and is_told(one)), "")
+        restarting = next(
+            (
+                condition.message
+                for condition in conditions
+                if condition.type == names.RESTARTING and tells_of_failure(condition)
+            ),
+            "",
+        )
         before = f"; before that, {restarting}" if restarting else ""
         return f"{role}: {verdict}{before}; the logs of its pods, which status.placement names, say why"
     retries = _retries(pod, pods, limit) if restarts is None else 0
@@ -58,22 +65,24 @@ def failed(
     see = f"see kubectl logs -n {namespace} {pod.name}{container}"
     if problem.reason in NEVER_RAN:
         see = f"container {problem.container} has no log, as it never ran: check its command and image"
-    who = f"{role.lower()} {pod.index} (pod {pod.name}{where})"
-    return f"{who} failed with {ending_of(problem)}{after} ({verdict}); {see}"
+    failed_pod = f"{role.lower()} {pod.index} (pod {pod.name}{where})"
+    return f"{failed_pod} failed with {ending_of(problem)}{after} ({verdict}); {see}"
 
 
 def _last_failure(pods: Iterable[PodView]) -> tuple[PodView | None, PodProblem | None]:
     """The pod that failed last, rather than one that the cluster ended."""
     failed = failed_by_themselves(pod for pod in pods if pod.failure is not None)
-    own = [pod for pod in failed if not pod.disrupted]
-    last = max(own or failed, key=lambda pod: (pod.finished, pod.created, pod.name), default=None)
+    undisrupted = [pod for pod in failed if not pod.disrupted]
+    last = max(undisrupted or failed, key=lambda pod: (pod.finished, pod.created, pod.name), default=None)
     return last, None if last is None else last.failure
 
 
 def _retries(pod: PodView, pods: Iterable[PodView], limit: int) -> int:
-    """How often this pod's index is known to have been tried again: pods that are being deleted may have been ended by
-    the Job controller, and prove no retry."""
-    failures = sum(one.index == pod.index and one.failure is not None and not one.going for one in pods)
+    """How many retries of this pod's index are proven. A pod that is being deleted may have been ended by the Job
+    controller, so it does not count."""
+    failures = sum(
+        sibling.index == pod.index and sibling.failure is not None and not sibling.going for sibling in pods
+    )
     return max(0, min(limit, failures - 1))
 
 

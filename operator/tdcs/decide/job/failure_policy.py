@@ -15,7 +15,7 @@ DISRUPTED: Mapping[str, str] = {"type": "DisruptionTarget", "status": "True"}
 
 
 BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
-"""Why a Job failed in which a pod failed that is not replaced."""
+"""Reason of a Job whose failed pod is not replaced."""
 
 _RULE = re.compile(r"^PodFailurePolicy: .* matching FailJob rule at index (\d+)")
 """How a Job says which rule of its podFailurePolicy ended it."""
@@ -27,7 +27,7 @@ def restarts_never_in_place(template: Mapping[str, Any]) -> bool:
 
 
 def restart_policy(spec: TrainingJobSpec) -> Restart:
-    """What is restarted when a pod fails: as the job asks, else all where the others cannot go on without it."""
+    """What is restarted when a pod fails: as the spec says, otherwise all pods if they cannot go on without it."""
     policy = spec.run_policy.failure_policy
     if policy is not None and policy.restart is not None:
         return policy.restart
@@ -62,25 +62,25 @@ def hosts_rendezvous(spec: TrainingJobSpec, *, role: Role, index: int | None) ->
 
 
 def max_restarts(spec: TrainingJobSpec) -> int:
-    """How many restarts after failures a job may have: of all its pods together, or of the pods of each role."""
+    """How many restarts after failures are allowed: of all pods together, or of the pods of each role."""
     run = spec.run_policy
     if restart_policy(spec) == "None":
         return 0
-    asked = run.failure_policy.max_restarts if run.failure_policy is not None else None
-    asked = run.backoff_limit if asked is None else asked
-    return BACKOFF_LIMIT if asked is None else asked
+    limit = run.failure_policy.max_restarts if run.failure_policy is not None else None
+    limit = run.backoff_limit if limit is None else limit
+    return BACKOFF_LIMIT if limit is None else limit
 
 
 def job_backoff_limit(spec: TrainingJobSpec) -> int | None:
     """The backoffLimit of each role's Job; None: the API's default.
 
-    Where all pods are restarted together the Job replaces none by itself: it ends the others of its role at once.
+    Where all pods are restarted together, the Job must not replace any pod: it ends the other pods of its role at once.
     """
     if restart_policy(spec) != "Pod":
         return 0
     run = spec.run_policy
-    asked = run.failure_policy.max_restarts if run.failure_policy is not None else None
-    return run.backoff_limit if asked is None else asked
+    limit = run.failure_policy.max_restarts if run.failure_policy is not None else None
+    return run.backoff_limit if limit is None else limit
 
 
 def pod_failure_policy(spec: TrainingJobSpec, template: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -93,21 +93,21 @@ def pod_failure_policy(spec: TrainingJobSpec, template: Mapping[str, Any]) -> di
         return None
     restart = restart_policy(spec)
     first = {"action": "FailJob" if restart == "None" else "Ignore", "onPodConditions": [dict(DISRUPTED)]}
-    # Of a job that is restarted as a whole the Job replaces no pod: what does not count is the operator's business.
-    rules = [_job_rule(each, counts=restart != "Pod") for each in _rules_of(spec, template).values()]
+    # When all pods are restarted together, the operator decides which failures count, not the Job.
+    rules = [_job_rule(rule, counts=restart != "Pod") for rule in _rules_of(spec, template).values()]
     return {"rules": [first, *rules]}
 
 
 def _rules_of(spec: TrainingJobSpec, template: Mapping[str, Any]) -> dict[int, ExitCodeRule]:
-    """The rules that a role's Job takes, by their index in the TrainingJob: the API server takes none about a container
-    that only another role has."""
-    policy, known = spec.run_policy.failure_policy, (None, *container_names(template))
+    """The rules that apply to a role's Job, by their index in the TrainingJob. The API server refuses a rule about a
+    container that only another role has."""
+    policy, containers = spec.run_policy.failure_policy, (None, *container_names(template))
     rules = enumerate(policy.on_exit_codes if policy is not None else ())
-    return {index: rule for index, rule in rules if rule.container_name in known}
+    return {index: rule for index, rule in rules if rule.container_name in containers}
 
 
 def cause_of_end(spec: TrainingJobSpec, *, role: Role, verdict: str) -> str:
-    """Why a role's Job failed, by the fields of the TrainingJob that decided it; the Job's own words where none did.
+    """Why a role's Job failed: the field of the TrainingJob that decided it, or else the Job's own message.
 
     Args:
         verdict: reason and message of the Job's condition Failed.
@@ -120,10 +120,10 @@ def cause_of_end(spec: TrainingJobSpec, *, role: Role, verdict: str) -> str:
         is_old_field = limit is not None and (policy is None or policy.max_restarts is None)
         field = "backoffLimit" if is_old_field else "failurePolicy.maxRestarts"
         return f"no restart is left: spec.runPolicy.{field} is {max_restarts(spec)}"
-    found = _RULE.match(verdict)
-    if found is None:
+    match = _RULE.match(verdict)
+    if match is None:
         return verdict
-    if (position := int(found[1])) == 0:
+    if (position := int(match[1])) == 0:
         return f"the cluster ended a pod, and {none_restarts}"
     rules = [*_rules_of(spec, spec.by_role()[role].template)]
     if position > len(rules):
@@ -132,7 +132,7 @@ def cause_of_end(spec: TrainingJobSpec, *, role: Role, verdict: str) -> str:
 
 
 def action_of(spec: TrainingJobSpec, pod: PodView) -> str:
-    """What the exit codes of a failed pod mean: FailJob, Ignore or Count, which is the rule without rules."""
+    """The action for the exit codes of a failed pod: FailJob, Ignore or, when no rule matches, Count."""
     policy = spec.run_policy.failure_policy
     for rule in policy.on_exit_codes if policy is not None else ():
         codes = [

@@ -1,4 +1,4 @@
-"""Whether somebody forgot the GPUs of a job: it would train on processors, beside GPUs that stand idle."""
+"""Warning for a job that requests no GPU in a cluster that has some: it would train on CPUs."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -13,21 +13,21 @@ NO_GPUS_ASKED: Final = "NoGPUsAsked"
 
 
 def gpu_warning(spec: TrainingJobSpec, nodes: Iterable[Object]) -> str:
-    """What to tell the author of a new job that asks for no GPU where nodes have some; empty when there is nothing.
+    """The warning for a new job that requests no GPU although nodes have some; empty when there is none.
 
-    A job of framework None may be anything, and one that claims devices (resourceClaims) asks for what it needs.
+    Jobs of framework None may do anything, and jobs with resourceClaims request their devices there: no warning.
     """
     pods = [role.template["spec"] for role in spec.by_role().values()]
     if spec.framework == "None" or any(
         pod.get("resourceClaims") or _has_gpus(pod_requests(pod)) for pod in pods
     ):
         return ""
-    found = [node for node in nodes if _has_gpus(amounts((node.get("status") or {}).get("allocatable")))]
-    if not found:
+    gpu_nodes = [node for node in nodes if _has_gpus(amounts((node.get("status") or {}).get("allocatable")))]
+    if not gpu_nodes:
         return ""
-    has = "has some" if len(found) == 1 else "have some"
+    verb = "has some" if len(gpu_nodes) == 1 else "have some"
     return (
-        f"none of its pods asks for a GPU, and {counted(len(found), 'node')} {has}: if it is to train on GPUs, "
+        f"none of its pods asks for a GPU, and {counted(len(gpu_nodes), 'node')} {verb}: if it is to train on GPUs, "
         "create it again with them in its templates (resources.limits, such as nvidia.com/gpu: 1)"
     )
 

@@ -1,7 +1,7 @@
 """Labels and annotations of a TrainingJob that its children do not get: those that are about the job itself.
 
-Tools that apply objects mark them, and delete what carries their mark and is declared nowhere any more. A child with
-such a mark would be taken for that. Kueue's queue is the same: with its name each role's Job would be queued alone.
+Tools that apply objects label them, and prune labelled objects that are no longer declared. A child with such a label
+would be pruned. The label of Kueue's queue is left out too: each role's Job would be queued separately.
 """
 
 from typing import Final
@@ -52,7 +52,7 @@ DOMAINS: Final = frozenset(
         "werf.io",
     }
 )
-"""Domains of such marks, with all that lie below them."""
+"""Domains of such labels and annotations, with their subdomains."""
 
 MARKS: Final = frozenset(
     {
@@ -61,7 +61,7 @@ MARKS: Final = frozenset(
         *("olm.managed", "olm.owner", "olm.owner.kind", "olm.owner.namespace"),
     }
 )
-"""Marks that have no domain of a tool's own."""
+"""Such labels and annotations outside a tool's own domain."""
 
 
 def is_about_itself(key: str) -> bool:

@@ -1,4 +1,4 @@
-"""How a TrainingJob stands, in a word and a sentence: do its pods run, what holds them up, did one fail."""
+"""State, reason and message of a TrainingJob: whether its pods run, what holds them up, which one failed."""
 
 from dataclasses import dataclass
 
@@ -29,23 +29,23 @@ IN_THE_QUEUE = frozenset(
         Reason.IN_KUEUE,
     }
 )
-"""Reasons of a job that waits for its turn and for room, rather than for its data."""
+"""Reasons of a job that waits in the queue, not for its data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Headline:
-    """The conditions in a word, with the reason and a sentence: what `kubectl get` shows."""
+    """The conditions summed up as state, reason and message, as `kubectl get` shows them."""
 
     state: JobState
     reason: str
     message: str
 
 
-def counts(seen: Observed, role: Role) -> ReplicaStatus:
-    """The pods of a role. What the pods themselves say is newer than the Job controller's count of them, which
-    alone remembers those that are gone."""
-    job = seen.job(role)
-    pods = [pod for pod in seen.pods if pod.role == role]
+def counts(observed: Observed, role: Role) -> ReplicaStatus:
+    """Counts of a role's pods. The pods are newer than the Job controller's counts; only the latter include deleted
+    pods."""
+    job = observed.job(role)
+    pods = [pod for pod in observed.pods if pod.role == role]
     if not pods:
         return ReplicaStatus(
             name=role, active=job.active, ready=job.ready, succeeded=job.succeeded, failed=job.failed
@@ -60,11 +60,11 @@ def counts(seen: Observed, role: Role) -> ReplicaStatus:
     )
 
 
-def replica_statuses(seen: Observed) -> list[ReplicaStatus]:
-    return [counts(seen, role) for role in seen.spec.by_role()]
+def replica_statuses(observed: Observed) -> list[ReplicaStatus]:
+    return [counts(observed, role) for role in observed.spec.by_role()]
 
 
-def headline(seen: Observed, *, decision: Decision, outcome: JobOutcome | None) -> Headline:
+def headline(observed: Observed, *, decision: Decision, outcome: JobOutcome | None) -> Headline:
     if outcome is not None:
         state: JobState = "Succeeded" if outcome.succeeded else "Failed"
         return Headline(state=state, reason=outcome.reason, message=outcome.message)
@@ -78,57 +78,63 @@ def headline(seen: Observed, *, decision: Decision, outcome: JobOutcome | None) 
     if decision.restart is not None:
         reason = POD_FAILED if decision.restart.failed else POD_LOST
         return Headline(state="Restarting", reason=reason, message=decision.restart.message)
-    found = running(seen)
-    if found.status == "True":
+    run_state = running(observed)
+    if run_state.status == "True":
         more = f"; {decision.growth.message}" if decision.growth is not None else ""
-        return Headline(state="Running", reason="", message=f"{found.message}{more}")
-    failed = last_failure(seen)
+        return Headline(state="Running", reason="", message=f"{run_state.message}{more}")
+    failed = last_failure(observed)
     if failed is not None and failed.is_final:
-        return Headline(state=_state_before(seen), reason=POD_FAILED, message=failed.text)
-    if failed is not None and found.reason == "PodsStarting":
+        return Headline(state=_state_before(observed), reason=POD_FAILED, message=failed.text)
+    if failed is not None and run_state.reason == "PodsStarting":
         return Headline(state="Restarting", reason=POD_FAILED, message=failed.text)
-    if decision.shortage and found.reason == "PodsStarting":
-        text = f"{found.message}; it is tried again: {decision.shortage} the last time"
+    if decision.shortage and run_state.reason == "PodsStarting":
+        text = f"{run_state.message}; it is tried again: {decision.shortage} the last time"
         return Headline(state="Starting", reason=Reason.REQUEUED.value, message=text)
-    told = restarting(seen)
-    if told is not None and found.reason == "PodsStarting":
-        return Headline(state="Restarting", reason=told.reason, message=told.message)
-    again = failed is not None or told is not None
-    return Headline(state="Restarting" if again else "Starting", reason=found.reason, message=found.message)
+    restart = restarting(observed)
+    if restart is not None and run_state.reason == "PodsStarting":
+        return Headline(state="Restarting", reason=restart.reason, message=restart.message)
+    again = failed is not None or restart is not None
+    return Headline(
+        state="Restarting" if again else "Starting", reason=run_state.reason, message=run_state.message
+    )
 
 
-def restarting(seen: Observed) -> Finding | None:
+def restarting(observed: Observed) -> Finding | None:
     """Why all pods were restarted, until all run; None when they were not."""
-    if not is_restarting(seen):
+    if not is_restarting(observed):
         return None
-    known = next(each for each in seen.known.conditions if each.type == names.RESTARTING)
-    return finding(names.RESTARTING, True, known.reason, known.message)
+    condition = next(
+        condition for condition in observed.status.conditions if condition.type == names.RESTARTING
+    )
+    return finding(names.RESTARTING, True, condition.reason, condition.message)
 
 
-def _state_before(seen: Observed) -> JobState:
+def _state_before(observed: Observed) -> JobState:
     """The state of a job that is about to fail: Running while a pod is up, else what it was before."""
-    if any(counts(seen, role).ready for role in seen.spec.by_role()):
+    if any(counts(observed, role).ready for role in observed.spec.by_role()):
         return "Running"
-    known = seen.known.state
-    return known if known in ("Running", "Restarting") else "Starting"
+    previous_state = observed.status.state
+    return previous_state if previous_state in ("Running", "Restarting") else "Starting"
 
 
-def running(seen: Observed) -> Finding:
-    """Condition Running of a job that was admitted and has not ended: all pods are ready, or which are held up
-    and why, in the words of whoever holds them up."""
-    specs = seen.spec.by_role()
-    found = {role: counts(seen, role) for role in specs}
-    wanted = sum(seen.replicas(role) for role in specs)
-    ended = sum(min(count.succeeded, seen.replicas(role)) for role, count in found.items())
-    up = sum(min((count.ready or 0) + count.succeeded, seen.replicas(role)) for role, count in found.items())
-    text = f"{up - ended} of {wanted} pods run{f', {ended} succeeded' if ended else ''}"
-    if up >= wanted:
+def running(observed: Observed) -> Finding:
+    """Condition Running of an admitted job that has not ended: all pods are ready, or which pod is held up and why."""
+    specs = observed.spec.by_role()
+    counts_by_role = {role: counts(observed, role) for role in specs}
+    total = sum(observed.replicas(role) for role in specs)
+    ended = sum(min(count.succeeded, observed.replicas(role)) for role, count in counts_by_role.items())
+    up = sum(
+        min((count.ready or 0) + count.succeeded, observed.replicas(role))
+        for role, count in counts_by_role.items()
+    )
+    text = f"{up - ended} of {total} pods run{f', {ended} succeeded' if ended else ''}"
+    if up >= total:
         alone = "its pod has succeeded" if ended else "its pod is ready"
-        return finding(names.RUNNING, True, "PodsReady", alone if wanted == 1 else text)
-    text = "its pod does not run yet" if wanted == 1 else text
-    held = problem_of(newest(seen.pods))
-    if held is None and seen.unmade is not None:
-        return finding(names.RUNNING, False, seen.unmade.problem.reason, f"{text}; {seen.unmade}")
+        return finding(names.RUNNING, True, "PodsReady", alone if total == 1 else text)
+    text = "its pod does not run yet" if total == 1 else text
+    held = problem_of(newest(observed.pods))
+    if held is None and observed.unmade is not None:
+        return finding(names.RUNNING, False, observed.unmade.problem.reason, f"{text}; {observed.unmade}")
     if held is None:
         return finding(names.RUNNING, False, "PodsStarting", text)
     pod, problem, alike = held
@@ -141,33 +147,35 @@ def running(seen: Observed) -> Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodFailure:
-    """A pod that failed, as a sentence. `is_final`: no retry is left, so that the job fails by it."""
+    """The message about a failed pod. `is_final`: no retry is left, so the job fails."""
 
     text: str
     is_final: bool = False
 
 
-def last_failure(seen: Observed) -> PodFailure | None:
+def last_failure(observed: Observed) -> PodFailure | None:
     """The newest failed pod whose replacement does not run yet; None when there is none."""
-    up = {(pod.role, pod.index) for pod in newest(seen.pods) if pod.ready or pod.phase == "Succeeded"}
-    without = [pod for pod in seen.pods if pod.failure and (pod.role, pod.index) not in up]
+    up = {(pod.role, pod.index) for pod in newest(observed.pods) if pod.ready or pod.phase == "Succeeded"}
+    without = [pod for pod in observed.pods if pod.failure and (pod.role, pod.index) not in up]
     failed = failed_by_themselves(without)
     if not failed:
         return None
     pod = max(failed, key=lambda pod: (pod.finished, pod.created, pod.name))
-    limit, restart = max_restarts(seen.spec), restart_policy(seen.spec)
+    limit, restart = max_restarts(observed.spec), restart_policy(observed.spec)
     text = f"{pod.name} on node {pod.node or 'unknown'} failed: {pod.failure}"
     if restart == "None":
         none = "nothing is restarted (runPolicy.failurePolicy.restart None), so the job fails"
         return PodFailure(text=f"{text}; {none}", is_final=True)
-    if is_whole(seen):
-        done = seen.known.restarts_count_towards_max or 0
-        left = "no restart is left" if done >= limit else "a restart does not help (onExitCodes)"
-        return PodFailure(text=f"{text}; {left} ({done} of at most {limit}), so the job fails", is_final=True)
-    if pod.disrupted and restarts_never_in_place(seen.spec.by_role()[pod.role].template):
+    if is_whole(observed):
+        done = observed.status.restarts_count_towards_max or 0
+        cause = "no restart is left" if done >= limit else "a restart does not help (onExitCodes)"
+        return PodFailure(
+            text=f"{text}; {cause} ({done} of at most {limit}), so the job fails", is_final=True
+        )
+    if pod.disrupted and restarts_never_in_place(observed.spec.by_role()[pod.role].template):
         return PodFailure(text=f"{text}; it is made anew, which counts as no retry")
-    retries = max(_failures(seen, pod.role), 1)
-    if retries > limit and pod in newest(seen.pods):
+    retries = max(_failures(observed, pod.role), 1)
+    if retries > limit and pod in newest(observed.pods):
         return PodFailure(
             text=f"{text}; no retry is left (at most {limit}, see runPolicy.failurePolicy), so the job fails",
             is_final=True,
@@ -175,10 +183,11 @@ def last_failure(seen: Observed) -> PodFailure | None:
     return PodFailure(text=f"{text}; retry {min(retries, limit)} of at most {limit} before the job fails")
 
 
-def _failures(seen: Observed, role: Role) -> int:
-    """How many pods of a role have failed in a way that counts to its Job's backoffLimit."""
-    ignores = restarts_never_in_place(seen.spec.by_role()[role].template)
-    there = sum(
-        pod.role == role and pod.phase == "Failed" and not (ignores and pod.disrupted) for pod in seen.pods
+def _failures(observed: Observed, role: Role) -> int:
+    """How many failed pods of a role count towards its Job's backoffLimit."""
+    ignores = restarts_never_in_place(observed.spec.by_role()[role].template)
+    failed = sum(
+        pod.role == role and pod.phase == "Failed" and not (ignores and pod.disrupted)
+        for pod in observed.pods
     )
-    return max(seen.job(role).failed, there)
+    return max(observed.job(role).failed, failed)

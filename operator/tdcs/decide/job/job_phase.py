@@ -1,4 +1,4 @@
-"""What a TrainingJob waits for, and how it ends."""
+"""Whether a TrainingJob may have pods, what it waits for, and its outcome."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +18,7 @@ from tdcs.decide.queue.pod_admission import GAVE_BACK, Admission, DatasetReadine
 from tdcs.model.job_pods import newest
 
 ENDING_GRACE = 30.0
-"""Seconds that the other workers get to end by themselves, once worker 0 has succeeded."""
+"""Seconds for the other workers to exit after worker 0 has succeeded."""
 
 REFUSED_SECONDS = 600.0
 """How long the API server must refuse a job's template in the same words before the job fails."""
@@ -31,17 +31,17 @@ class Decision:
     """Whether the pods may exist, and why.
 
     Attributes:
-        data: what the datasets alone say.
+        data: the decision by the datasets alone.
         copies: the copy of each dataset that the job reads, by the dataset's name; empty before it is admitted.
         meetings: where the job and each dataset meet, by the dataset's name.
-        considered: what nodes had when its pods were placed; None: as its status has it.
-        passed: how many later jobs were admitted before it, while it waited for room.
-        growth: what an elastic job that runs waits for before it gets more workers.
-        shortage: how many pods of a gang found no place when it was tried last, and why; empty once they have.
-        queue: the LocalQueue of Kueue that decides; empty: the own queue does.
-        record: what an operator that starts goes on from.
+        considered: the state of the nodes when the pods were placed; None: unchanged from the status.
+        passed: how many later jobs were admitted first while this one waited for room.
+        growth: what a running elastic job waits for before it gets more workers.
+        shortage: how many pods of a gang found no place at the last attempt, and why; empty once they have one.
+        queue: Kueue's LocalQueue that decides; empty: the operator's own queue does.
+        record: the queue state from which a restarted operator continues.
         restart: why all pods are being restarted; None when they are not.
-        nodes: what came of the nodes that it asks for; None: nothing is to be said.
+        nodes: the result of the request for nodes; None: nothing to report.
     """
 
     admitted: bool
@@ -62,7 +62,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOutcome:
-    """How the job ended, and when if that is known."""
+    """The result of a job, with the time if known."""
 
     succeeded: bool
     reason: str
@@ -70,53 +70,63 @@ class JobOutcome:
     time: str | None = None
 
 
-def data(seen: Observed, *, now: str, runs: bool | None = None) -> Admission:
-    """Whether the datasets, and the claims of the templates, let the pods exist; of a job that runs, what is the matter
-    with the datasets.
+def data(observed: Observed, *, now: str, runs: bool | None = None) -> Admission:
+    """Whether the datasets and the templates' claims let the pods exist; for a running job, problems of its datasets.
 
     Args:
-        now: the time.
-        runs: whether the job runs; left out, as it was observed.
+        now: the present time.
+        runs: whether the job runs; None: as observed.
     """
     if runs is None:
-        runs = seen.was_admitted and not seen.spec.run_policy.suspend
+        runs = observed.was_admitted and not observed.spec.run_policy.suspend
     uses = [
         readiness(
             use,
-            seen.datasets.get(use.name),
-            present=use.name in seen.present,
-            deleting=use.name in seen.deleting,
-            patience_left=patience_left(use, seen=seen, now=now),
+            observed.datasets.get(use.name),
+            present=use.name in observed.present,
+            deleting=use.name in observed.deleting,
+            patience_left=patience_left(use, observed=observed, now=now),
             now=now,
         )
-        for use in seen.spec.datasets
+        for use in observed.spec.datasets
     ]
-    suspended = seen.spec.run_policy.suspend  # its time stands still
-    uses = [replace(use, namespace=seen.namespace, until="" if suspended else use.until) for use in uses]
-    found = decide(suspended=False, datasets=uses, runs=runs)
-    if found.admitted and seen.missing_claim:
-        return Admission(admitted=False, data_ready=False, reason=Reason.NO_CLAIM, message=seen.missing_claim)
-    before = next((one for one in seen.known.conditions if one.type == names.DATA_READY), None)
-    if found.admitted and seen.was_admitted and before is not None and before.reason == Reason.TIMED_OUT:
-        # How it started stays true, whatever was loaded since.
-        return replace(found, reason=Reason.TIMED_OUT, message=before.message)
-    return found
+    suspended = observed.spec.run_policy.suspend  # its readiness timeout does not advance
+    uses = [replace(use, namespace=observed.namespace, until="" if suspended else use.until) for use in uses]
+    admission = decide(suspended=False, datasets=uses, runs=runs)
+    if admission.admitted and observed.missing_claim:
+        return Admission(
+            admitted=False, data_ready=False, reason=Reason.NO_CLAIM, message=observed.missing_claim
+        )
+    before = next(
+        (condition for condition in observed.status.conditions if condition.type == names.DATA_READY), None
+    )
+    if (
+        admission.admitted
+        and observed.was_admitted
+        and before is not None
+        and before.reason == Reason.TIMED_OUT
+    ):
+        # It did start without all its data, whatever was loaded since.
+        return replace(admission, reason=Reason.TIMED_OUT, message=before.message)
+    return admission
 
 
-def decision_of(*, seen: Observed, data: Admission, admission: Admission | None = None) -> Decision:
-    """Whether the pods may exist. A job that was admitted stays in: its data may move, the user's wish may not.
+def decision_of(*, observed: Observed, data: Admission, admission: Admission | None = None) -> Decision:
+    """Whether the pods may exist. An admitted job stays admitted when its data changes, until the user suspends it.
 
     Args:
-        data: what the datasets say.
-        admission: what the gang queue says of a job whose data is ready; None when it need not queue.
+        data: the decision by the datasets.
+        admission: the gang queue's decision on a job whose data is ready; None when it need not queue.
     """
-    if seen.spec.run_policy.suspend:
+    if observed.spec.run_policy.suspend:
         wish = decide(suspended=True, datasets=[])
         return Decision(admitted=False, reason=wish.reason, message=wish.message, data=data)
-    if seen.was_admitted:
-        before = next(found for found in seen.known.conditions if found.type == names.ADMITTED)
-        kept = (Reason.FITS, Reason.TIMED_OUT, Reason.KUEUE_ADMITTED)
-        reason = next((reason for reason in kept if reason == before.reason), Reason.READY)
+    if observed.was_admitted:
+        before = next(
+            condition for condition in observed.status.conditions if condition.type == names.ADMITTED
+        )
+        kept_reasons = (Reason.FITS, Reason.TIMED_OUT, Reason.KUEUE_ADMITTED)
+        reason = next((reason for reason in kept_reasons if reason == before.reason), Reason.READY)
         text = before.message if before.reason == reason else data.message
         if not data.admitted:
             text = f"admitted before, and not taken back; now: {data.message}"
@@ -128,65 +138,78 @@ def decision_of(*, seen: Observed, data: Admission, admission: Admission | None 
 
 
 def taken_back(*, admission: Admission, data: Admission) -> Decision:
-    """The decision on a job that Kueue admitted before and does not any more."""
+    """The decision on a job whose admission Kueue has withdrawn."""
     return Decision(admitted=False, reason=admission.reason, message=admission.message, data=data)
 
 
 def gave_back(*, reason: Reason, message: str, data: Admission) -> Decision:
-    """The decision on a gang that did not find all its places, or does not run there, and frees those that it has."""
+    """The decision on a gang that gives its room back, because some pods have no place or it does not run."""
     return Decision(admitted=False, reason=reason, message=message, data=data)
 
 
-def says_more(seen: Observed, decision: Decision) -> bool:
-    """Whether the status does not say yet what was decided: that a job was admitted or gave its room back, with how
-    many workers, and what the queue goes on from. It has to say so before the pods change."""
-    if decision.admitted != seen.was_admitted and (decision.admitted or decision.reason in GAVE_BACK):
+def says_more(observed: Observed, decision: Decision) -> bool:
+    """Whether the status still lacks what was decided: admission or room given back, worker count, queue state. It must
+    be written before the pods change."""
+    if decision.admitted != observed.was_admitted and (decision.admitted or decision.reason in GAVE_BACK):
         return True
-    sized = decision.admitted and seen.workers is not None
-    return sized and (seen.workers, decision.record) != (seen.known.admitted_workers, seen.known.queue)
+    sized = decision.admitted and observed.workers is not None
+    return sized and (observed.workers, decision.record) != (
+        observed.status.admitted_workers,
+        observed.status.queue,
+    )
 
 
-def is_refused_for_good(seen: Observed, *, message: str, now: str) -> bool:
-    """Whether a job that never was admitted has been refused a child with these words for `REFUSED_SECONDS`.
+def is_refused_for_good(observed: Observed, *, message: str, now: str) -> bool:
+    """Whether the API server has refused a child of a never admitted job with this message for `REFUSED_SECONDS`.
 
-    The API server checks what webhooks and policies have made of a child: that may be mended meanwhile.
+    A refusal may come from a webhook or policy that is being repaired, so the job does not fail at once.
     """
-    known = next((each for each in seen.known.conditions if each.type == names.ADMITTED), None)
+    condition = next(
+        (condition for condition in observed.status.conditions if condition.type == names.ADMITTED), None
+    )
     return (
-        known is not None
-        and (known.status, known.reason, known.message) == ("False", Reason.REFUSED, shorten(message))
-        and seconds_between(known.last_transition_time, now) >= REFUSED_SECONDS
+        condition is not None
+        and (condition.status, condition.reason, condition.message)
+        == ("False", Reason.REFUSED, shorten(message))
+        and seconds_between(condition.last_transition_time, now) >= REFUSED_SECONDS
     )
 
 
 def refused(*, message: str, data: Admission) -> Decision:
-    """The decision on a job that can never have one of its children."""
+    """The decision on a job with a child that the API server refuses for good."""
     return Decision(admitted=False, reason=Reason.REFUSED, message=message, data=data)
 
 
-def patience_left(use: DatasetUse, *, seen: Observed, now: str) -> float | None:
-    """Seconds until a job no longer waits for the asked share of a dataset; None: it waits for ever.
+def patience_left(use: DatasetUse, *, observed: Observed, now: str) -> float | None:
+    """Seconds until a job stops waiting for the required share of a dataset; None: no limit.
 
-    The time that the job was suspended does not count.
+    Time spent suspended does not count.
     """
-    if use.readiness.timeout is None or not seen.created:
+    if use.readiness.timeout is None or not observed.created:
         return None
-    waited = seconds_between(seen.created, now) - suspended_seconds(seen, now=now)
+    waited = seconds_between(observed.created, now) - suspended_seconds(observed, now=now)
     return to_seconds(use.readiness.timeout) - waited
 
 
-def suspended_seconds(seen: Observed, *, now: str) -> int:
-    """How long the job has been suspended in all since it was created.
+def suspended_seconds(observed: Observed, *, now: str) -> int:
+    """Total seconds that the job has been suspended since its creation.
 
-    The status has the sum of the periods that are over; the condition says since when the present one lasts.
+    The status holds the sum of past periods; the condition holds the start of the present one.
     """
-    before = seen.known.suspended_seconds or 0
-    found = next((one for one in seen.known.conditions if one.type == names.SUSPENDED), None)
-    if found is None or found.status != "True":
+    before = observed.status.suspended_seconds or 0
+    condition = next(
+        (condition for condition in observed.status.conditions if condition.type == names.SUSPENDED), None
+    )
+    if condition is None or condition.status != "True":
         # A job that was created suspended: from its creation on.
-        first = seen.spec.run_policy.suspend and found is None and not seen.was_admitted and seen.created
-        return before + (max(round(seconds_between(seen.created, now)), 0) if first else 0)
-    return before + max(round(seconds_between(found.last_transition_time, now)), 0)
+        first = (
+            observed.spec.run_policy.suspend
+            and condition is None
+            and not observed.was_admitted
+            and observed.created
+        )
+        return before + (max(round(seconds_between(observed.created, now)), 0) if first else 0)
+    return before + max(round(seconds_between(condition.last_transition_time, now)), 0)
 
 
 def readiness(
@@ -198,15 +221,15 @@ def readiness(
     patience_left: float | None = None,
     now: str,
 ) -> DatasetReadiness:
-    """One dataset as the admission policy sees it at a time (RFC 3339).
+    """One dataset as the admission policy sees it at time `now` (RFC 3339).
 
-    Nothing more will come of a dataset that is not preloaded, or that is loaded as far as it fits: it is
-    asked for no share, for else the job would wait for ever.
+    No share is required of a dataset that is not preloaded, or is loaded as far as it fits: nothing more will be
+    loaded, and the job would never start.
     """
     if deleting or dataset is None or dataset.status is None:
-        found = present or deleting or dataset is not None
+        exists = present or deleting or dataset is not None
         why = NOT_UNDERSTOOD if dataset is None else why_not_mounted(dataset)
-        return DatasetReadiness(name=use.name, exists=found, deleting=deleting, why=why)
+        return DatasetReadiness(name=use.name, exists=exists, deleting=deleting, why=why)
     start = dataset.spec.preload.start_time
     final = not dataset.spec.preload.enabled or is_loaded(dataset.status.conditions)
     over = patience_left is not None and patience_left <= 0
@@ -217,7 +240,7 @@ def readiness(
         readable=mounted and bool(dataset.status.claim_name),
         mounted=mounted,
         why=why_not_mounted(dataset),
-        # Every wanted copy of a byte counts: replicated on three nodes, a third of it is there after the first.
+        # Counted over all copies: replicated on three nodes, the first copy is a third.
         cached_ratio=dataset.status.loaded_ratio,
         required_ratio=0.0 if final else use.readiness.percent / 100,
         waited=use.readiness.timeout or "" if over else "",
@@ -227,7 +250,7 @@ def readiness(
 
 
 def why_not_mounted(dataset: Dataset) -> str:
-    """What the Dataset itself says of why it cannot be read; empty when it can, or says nothing."""
+    """The Dataset's own reason why it cannot be read; empty when it can, or gives none."""
     if dataset.status is None:
         return "the operator has not looked at it yet"
     conditions = {condition.type: condition for condition in dataset.status.conditions}
@@ -238,8 +261,8 @@ def why_not_mounted(dataset: Dataset) -> str:
         if ready is not None and ready.reason in {CLAIM_LOST, CLAIM_REFUSED}:
             return f"{ready.reason}: {ready.message}"
         return "its volume is not bound yet (kubectl get pvc)"
-    found = conditions.get(names.MOUNTED) or conditions.get(names.READY)
-    return "" if found is None else f"{found.reason}: {found.message}".rstrip(": ")
+    condition = conditions.get(names.MOUNTED) or conditions.get(names.READY)
+    return "" if condition is None else f"{condition.reason}: {condition.message}".rstrip(": ")
 
 
 def deciding_role(spec: TrainingJobSpec) -> Role:
@@ -247,54 +270,54 @@ def deciding_role(spec: TrainingJobSpec) -> Role:
     return next((role for role in LEADERS if role in roles), "Worker")
 
 
-def outcome(seen: Observed, *, now: str) -> JobOutcome | None:
+def outcome(observed: Observed, *, now: str) -> JobOutcome | None:
     """How the job ended; None when it has not.
 
-    As in Kubeflow the chief (or launcher) decides, else worker 0; the other workers then have a little time to end
-    by themselves. Without a framework every worker has its own work, and all must succeed. A role whose Job fails
-    for good fails the whole: whether all pods are restarted instead has been asked before (`restart_of`).
+    As in Kubeflow, the chief (or launcher) decides, otherwise worker 0; the other workers then get `ENDING_GRACE` to
+    exit. Without a framework the workers are independent, and all must succeed. A role's Job that fails for good fails
+    the whole job; the caller checks first whether all pods are restarted instead (`restart_of`).
     """
-    role = deciding_role(seen.spec)
-    decider = seen.job(role)
+    role = deciding_role(observed.spec)
+    decider = observed.job(role)
     if decider.complete:
         return JobOutcome(
-            succeeded=True, reason="Completed", message=_done(seen, role), time=decider.completion_time
+            succeeded=True, reason="Completed", message=_done(observed, role), time=decider.completion_time
         )
-    if _pods_succeeded(seen, role) and not decider.failure:
-        text = f"{_done(seen, role)}; containers that no template names still ran, and are ended"
+    if _pods_succeeded(observed, role) and not decider.failure:
+        text = f"{_done(observed, role)}; containers that no template names still ran, and are ended"
         return JobOutcome(succeeded=True, reason="Completed", message=text)
-    if worker_0_decides(seen.spec) and decider.first_succeeded:
-        left = ending_left(seen, now=now)
-        if left <= 0 or decider.failure:
+    if worker_0_decides(observed.spec) and decider.first_succeeded:
+        grace_left = ending_left(observed, now=now)
+        if grace_left <= 0 or decider.failure:
             text = "worker 0 succeeded, and so did the job"
             return JobOutcome(succeeded=True, reason="Completed", message=text)
-    for each, job in seen.jobs.items():
+    for job_role, job in observed.jobs.items():
         if job.failure:
             text = failed(
-                role=each,
-                verdict=cause_of_end(seen.spec, role=each, verdict=job.failure),
-                limit=max_restarts(seen.spec),
-                restarts=seen.known.restarts or 0 if is_whole(seen) else None,
-                pods=[pod for pod in seen.pods if pod.role == each],
-                namespace=seen.namespace,
-                known=seen.known.conditions,
+                role=job_role,
+                verdict=cause_of_end(observed.spec, role=job_role, verdict=job.failure),
+                limit=max_restarts(observed.spec),
+                restarts=observed.status.restarts or 0 if is_whole(observed) else None,
+                pods=[pod for pod in observed.pods if pod.role == job_role],
+                namespace=observed.namespace,
+                conditions=observed.status.conditions,
             )
             return JobOutcome(succeeded=False, reason="JobFailed", message=text, time=job.completion_time)
     return None
 
 
-def _pods_succeeded(seen: Observed, role: Role) -> bool:
-    """Whether all pods that decide have succeeded, but for containers that were added to them (`left_sidecars`)."""
-    kept_alive = [pod for pod in seen.pods if pod.kept_alive]
+def _pods_succeeded(observed: Observed, role: Role) -> bool:
+    """Whether all deciding pods have succeeded, apart from injected containers (`left_sidecars`)."""
+    kept_alive = [pod for pod in observed.pods if pod.kept_alive]
     if not kept_alive or not any(pod.role == role for pod in kept_alive):
         return False
-    pods = {pod.number: pod for pod in newest(seen.pods) if pod.role == role}
-    deciding = [0] if role != "Worker" or worker_0_decides(seen.spec) else range(seen.replicas(role))
+    pods = {pod.number: pod for pod in newest(observed.pods) if pod.role == role}
+    deciding = [0] if role != "Worker" or worker_0_decides(observed.spec) else range(observed.replicas(role))
     return all(index in pods and pods[index].phase == "Succeeded" for index in deciding)
 
 
 def worker_0_decides(spec: TrainingJobSpec) -> bool:
-    """Whether the job ends as worker 0 does, and the other workers are then ended."""
+    """Whether the job ends with worker 0, and the other workers are then stopped."""
     return (
         deciding_role(spec) == "Worker"
         and spec.framework != "None"
@@ -302,22 +325,22 @@ def worker_0_decides(spec: TrainingJobSpec) -> bool:
     )
 
 
-def ending_left(seen: Observed, *, now: str) -> float:
-    """Seconds that the other workers still have, once worker 0 has succeeded."""
-    first = next((pod for pod in newest(seen.pods) if pod.role == "Worker" and pod.index == "0"), None)
+def ending_left(observed: Observed, *, now: str) -> float:
+    """Seconds left for the other workers to exit after worker 0 has succeeded."""
+    first = next((pod for pod in newest(observed.pods) if pod.role == "Worker" and pod.index == "0"), None)
     if first is None or not first.finished:
         return 0.0
     return ENDING_GRACE - seconds_since(first.finished, now=now)
 
 
-def _done(seen: Observed, role: Role) -> str:
+def _done(observed: Observed, role: Role) -> str:
     if role != "Worker":
         return f"the {role.lower()} succeeded"
-    wanted = seen.replicas("Worker")
-    return f"all {wanted} workers succeeded" if wanted > 1 else "the worker succeeded"
+    workers = observed.replicas("Worker")
+    return f"all {workers} workers succeeded" if workers > 1 else "the worker succeeded"
 
 
 def seconds_to_live(ttl: float | None, *, ended: str | None, now: str) -> float | None:
-    """How long a job that ended stays (`spec.runPolicy.ttlSecondsAfterFinished`): not above 0 when it is to be deleted.
-    None when it has not ended, or stays."""
+    """Seconds until an ended job is deleted (`spec.runPolicy.ttlSecondsAfterFinished`); zero or less: now. None when it
+    has not ended, or is kept."""
     return None if ttl is None or not ended else ttl - seconds_between(ended, now)

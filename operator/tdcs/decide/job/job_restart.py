@@ -1,7 +1,7 @@
-"""Whether all pods of a job are restarted: one of them failed, was evicted or vanished, and the others need it.
+"""Whether all pods of a job are restarted, because one that the others need failed, was evicted or disappeared.
 
-The status says how often that happened, and every Job and pod carries the number with which it was made: Jobs of an
-earlier number are deleted and made anew, whoever finds them, so an operator may be killed at any moment.
+The status counts the restarts, and every Job and pod carries the count at its creation. Any operator deletes and
+recreates Jobs with a lower count, so the operator may be killed at any moment.
 """
 
 from collections.abc import Sequence
@@ -25,10 +25,10 @@ from tdcs.decide.job.own_failures import failed_by_themselves
 from tdcs.model.job_pods import PodView, newest
 
 LEADERS: tuple[Role, ...] = ("Chief", "Launcher")
-"""Roles of one pod each that decide how a job ends that has one of them."""
+"""Roles of a single pod whose result is the job's result."""
 
 OF_THE_NODE = frozenset({"DeletionByTaintManager", "DeletionByPodGC", "TerminationByKubelet"})
-"""Disruptions that are the node's: it is away, or under pressure. Others want its room (an eviction, a preemption)."""
+"""Disruptions caused by the node (lost, or under pressure), unlike an eviction or a preemption."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +36,10 @@ class JobRestart:
     """All pods of a job are restarted.
 
     Attributes:
-        message: why, as a sentence.
-        counts: whether it counts towards the most restarts that the job may have.
-        failed_node: the node to blame; empty when it is none.
-        failed: whether a pod failed by itself, rather than by the cluster.
+        message: the reason, as a sentence.
+        counts: whether it counts towards the job's limit of restarts.
+        failed_node: the node that caused it; empty when none did.
+        failed: whether a pod failed itself, and was not ended by the cluster.
     """
 
     message: str
@@ -48,91 +48,94 @@ class JobRestart:
     failed: bool = True
 
 
-def is_whole(seen: Observed) -> bool:
-    """Whether a failure of any pod restarts all: as the policy says, and for Jobs that were made for it."""
-    return restart_policy(seen.spec) == "All" and _is_made_for_restarts(seen)
+def is_whole(observed: Observed) -> bool:
+    """Whether a failure of any pod restarts all: the policy says so, and the Jobs were created for it."""
+    return restart_policy(observed.spec) == "All" and _is_made_for_restarts(observed)
 
 
-def restart_of(seen: Observed) -> JobRestart | None:
-    """Why all pods are to be restarted; None when they are not, or not any more.
+def restart_of(observed: Observed) -> JobRestart | None:
+    """Why all pods must be restarted; None when they need not be, or no restart is left.
 
-    Of a job that is stopped (suspended, or out of its place again) only a Job that has failed is of interest: it would
-    never run again, and pods that end now are ended by the stop.
+    For a stopped job (suspended, or no longer admitted) only a failed Job counts, as it would never run again. Its pods
+    are ended by the stop.
     """
-    if _has_succeeded(seen):
+    if _has_succeeded(observed):
         return None
-    if not _is_made_for_restarts(seen) or any(job.going for job in seen.jobs.values()):
+    if not _is_made_for_restarts(observed) or any(job.going for job in observed.jobs.values()):
         return None
-    verdicts = [job.failure for job in seen.jobs.values() if job.failure]
-    whole = restart_policy(seen.spec) == "All"
-    if not all(each.startswith(BACKOFF_LIMIT_EXCEEDED) for each in verdicts) or (verdicts and not whole):
-        return None  # it took too long, or its exit code says that no restart helps
-    if is_stopped(seen) and not verdicts:
+    verdicts = [job.failure for job in observed.jobs.values() if job.failure]
+    whole = restart_policy(observed.spec) == "All"
+    if not all(verdict.startswith(BACKOFF_LIMIT_EXCEEDED) for verdict in verdicts) or (
+        verdicts and not whole
+    ):
+        return None  # it exceeded its deadline, or its exit code fails the job
+    if is_stopped(observed) and not verdicts:
         return None
-    failed = _failed(seen)
-    if any(action_of(seen.spec, pod) == "FailJob" for pod in failed if not pod.disrupted):
+    failed = _failed(observed)
+    if any(action_of(observed.spec, pod) == "FailJob" for pod in failed if not pod.disrupted):
         return None  # their Job fails by the same rule
     if failed:
-        return _after_failure(seen, failed[0])
+        return _after_failure(observed, failed[0])
     if verdicts:
-        return _bounded(seen, "a pod failed that is gone", node="")
-    lost = _lost(seen)
-    return None if lost is None else JobRestart(message=_sentence(seen, lost), counts=False, failed=False)
+        return _bounded(observed, "a pod failed that is gone", node="")
+    lost = _lost(observed)
+    return None if lost is None else JobRestart(message=_sentence(observed, lost), counts=False, failed=False)
 
 
-def is_stopped(seen: Observed) -> bool:
-    """Whether no pod of the job may exist now: it is suspended, or waits for its turn, be it once more."""
-    return not seen.was_admitted or seen.spec.run_policy.suspend
+def is_stopped(observed: Observed) -> bool:
+    """Whether no pod of the job may exist now: it is suspended, or waits in the queue."""
+    return not observed.was_admitted or observed.spec.run_policy.suspend
 
 
-def is_exhausted(seen: Observed) -> bool:
+def is_exhausted(observed: Observed) -> bool:
     """Whether no restart after a failure is left."""
-    return (seen.known.restarts_count_towards_max or 0) >= max_restarts(seen.spec)
+    return (observed.status.restarts_count_towards_max or 0) >= max_restarts(observed.spec)
 
 
-def _after_failure(seen: Observed, pod: PodView) -> JobRestart | None:
+def _after_failure(observed: Observed, pod: PodView) -> JobRestart | None:
     where = f" on node {pod.node}" if pod.node else ""
-    who = f"{pod.role.lower()} {pod.index} (pod {pod.name}{where})"
+    failed_pod = f"{pod.role.lower()} {pod.index} (pod {pod.name}{where})"
     if pod.disrupted:
-        why = f"{who} was ended by the cluster ({pod.disruption})"
+        why = f"{failed_pod} was ended by the cluster ({pod.disruption})"
         node = pod.node if pod.disruption in OF_THE_NODE else ""
-        return JobRestart(message=_sentence(seen, why), counts=False, failed_node=node, failed=False)
+        return JobRestart(message=_sentence(observed, why), counts=False, failed_node=node, failed=False)
     how = ending_of(pod.failure) if pod.failure is not None else "Failed"
-    why = f"{who} failed with {how}"
-    if action_of(seen.spec, pod) == "Ignore":
-        return JobRestart(message=_sentence(seen, why), counts=False)
-    return _bounded(seen, why, node=pod.node)
+    why = f"{failed_pod} failed with {how}"
+    if action_of(observed.spec, pod) == "Ignore":
+        return JobRestart(message=_sentence(observed, why), counts=False)
+    return _bounded(observed, why, node=pod.node)
 
 
-def _bounded(seen: Observed, why: str, *, node: str) -> JobRestart | None:
-    if is_exhausted(seen):
+def _bounded(observed: Observed, why: str, *, node: str) -> JobRestart | None:
+    if is_exhausted(observed):
         return None  # the Job fails by itself
-    count, most = (seen.known.restarts_count_towards_max or 0) + 1, max_restarts(seen.spec)
-    message = f"{_sentence(seen, why)}, restart {count} of at most {most} before the job fails"
+    count, most = (observed.status.restarts_count_towards_max or 0) + 1, max_restarts(observed.spec)
+    message = f"{_sentence(observed, why)}, restart {count} of at most {most} before the job fails"
     return JobRestart(message=message, counts=True, failed_node=node)
 
 
-def _sentence(seen: Observed, why: str) -> str:
-    pods = sum(seen.replicas(role) for role in seen.spec.by_role())
-    when = "made anew when it runs again" if is_stopped(seen) else "restarted"
+def _sentence(observed: Observed, why: str) -> str:
+    pods = sum(observed.replicas(role) for role in observed.spec.by_role())
+    when = "made anew when it runs again" if is_stopped(observed) else "restarted"
     return f"{why}; {'its pod is' if pods == 1 else f'all {pods} pods are'} {when}"
 
 
-def _failed(seen: Observed) -> list[PodView]:
-    """The failed pods without which the others cannot go on, the one that failed first at the head: what fails after it
-    fails by it."""
-    needed = [pod for pod in seen.pods if restarts_all(seen.spec, role=pod.role, index=pod.number)]
+def _failed(observed: Observed) -> list[PodView]:
+    """The failed pods that the others need, by time of failure: the first failure causes the later ones."""
+    needed = [pod for pod in observed.pods if restarts_all(observed.spec, role=pod.role, index=pod.number)]
     return sorted(failed_by_themselves(needed), key=lambda pod: (pod.finished or "~", pod.name))
 
 
-def _lost(seen: Observed) -> str | None:
-    """Which pod of a job vanished that had been running, as a sentence; None when none has."""
-    running = next((each for each in seen.known.conditions if each.type == names.RUNNING), None)
+def _lost(observed: Observed) -> str | None:
+    """A sentence about a running pod that disappeared; None when all are there."""
+    running = next(
+        (condition for condition in observed.status.conditions if condition.type == names.RUNNING), None
+    )
     if running is None or running.status != "True":
         return None
-    for role, count in _needed(seen):
-        pods = {pod.number: pod for pod in newest(seen.pods) if pod.role == role}
-        job = seen.job(role)
+    for role, count in _needed(observed):
+        pods = {pod.number: pod for pod in newest(observed.pods) if pod.role == role}
+        job = observed.job(role)
         if not job.exists or job.suspended or job.finished:
             continue
         # Those that have succeeded may be gone.
@@ -143,62 +146,61 @@ def _lost(seen: Observed) -> str | None:
             pod = pods.get(index)
             if pod is None or pod.phase in {"Succeeded", "Failed"}:
                 continue
-            anew = seen.spec.elastic is None and pod.created > running.last_transition_time
+            anew = observed.spec.elastic is None and pod.created > running.last_transition_time
             if pod.phase == "Pending" or pod.going or anew:
                 return f"{role.lower()} {index} was deleted"
     return None
 
 
-def _needed(seen: Observed) -> Sequence[tuple[Role, int]]:
-    """The pods that the others cannot do without, as the first ones of each role."""
-    if restart_policy(seen.spec) == "All":
-        return [(role, seen.replicas(role)) for role in seen.spec.by_role()]
-    return [("Worker", 1)] if restarts_all(seen.spec, role="Worker", index=0) else []
+def _needed(observed: Observed) -> Sequence[tuple[Role, int]]:
+    """The pods that the others need: role, and how many of its first indexes."""
+    if restart_policy(observed.spec) == "All":
+        return [(role, observed.replicas(role)) for role in observed.spec.by_role()]
+    return [("Worker", 1)] if restarts_all(observed.spec, role="Worker", index=0) else []
 
 
-def _has_succeeded(seen: Observed) -> bool:
-    """Whether the pod that decides how the job ends has succeeded: the others may end as they like."""
-    roles = seen.spec.by_role()
-    leader: Role = next((each for each in LEADERS if each in roles), "Worker")
-    if seen.job(leader).complete:
+def _has_succeeded(observed: Observed) -> bool:
+    """Whether the deciding pod has succeeded: how the others end does not matter then."""
+    roles = observed.spec.by_role()
+    leader: Role = next((role for role in LEADERS if role in roles), "Worker")
+    if observed.job(leader).complete:
         return True
-    if leader == "Worker" and seen.spec.framework == "None":
+    if leader == "Worker" and observed.spec.framework == "None":
         return False
-    first = [pod for pod in seen.pods if pod.role == leader and pod.number == 0]
+    first = [pod for pod in observed.pods if pod.role == leader and pod.number == 0]
     done = any(pod.phase == "Succeeded" or (pod.kept_alive and not any(pod.ended.values())) for pod in first)
-    return done or seen.job(leader).first_succeeded
+    return done or observed.job(leader).first_succeeded
 
 
-def _is_made_for_restarts(seen: Observed) -> bool:
-    return bool(seen.jobs) and all(job.attempt is not None for job in seen.jobs.values())
+def _is_made_for_restarts(observed: Observed) -> bool:
+    return bool(observed.jobs) and all(job.attempt is not None for job in observed.jobs.values())
 
 
-def is_restarting(seen: Observed) -> bool:
+def is_restarting(observed: Observed) -> bool:
     """Whether all pods were restarted, and do not all run yet."""
-    known = seen.known
-    return bool(known.restarts) and is_true(known.conditions, names.RESTARTING)
+    status = observed.status
+    return bool(status.restarts) and is_true(status.conditions, names.RESTARTING)
 
 
 FIRST_PAUSE, LONGEST_PAUSE = 10.0, 360.0
-"""Seconds between the starts of a job that is restarted the second time, and at most; in between they double."""
+"""Seconds between the starts of a job: at the second restart, doubled with each further one, and the maximum."""
 
 
-def own_failures(known: TrainingJobStatus) -> int:
-    """How many restarts followed a failure of the job's own; of a job that an earlier operator restarted, those that
-    count."""
-    return max(known.restarts_after_failures or 0, known.restarts_count_towards_max or 0)
+def own_failures(status: TrainingJobStatus) -> int:
+    """How many restarts followed a failure of the job itself. A status that an older operator wrote has only the
+    restarts that count towards the limit."""
+    return max(status.restarts_after_failures or 0, status.restarts_count_towards_max or 0)
 
 
-def restart_pause(seen: Observed, restart: JobRestart, *, now: str) -> float:
-    """Seconds until all pods may be restarted; 0: now, as of a job that is stopped, whose pods wait anyway.
+def restart_pause(observed: Observed, restart: JobRestart, *, now: str) -> float:
+    """Seconds until all pods may be restarted; 0: now. A stopped job has no pause, as its pods wait anyway.
 
-    The first restart is made at once, and so is one after a pod that the cluster took. Later ones are at least so far
-    apart as a Job's retries are: a program that fails when it starts would else read its data and write its logs all
-    the time.
+    The first restart is immediate, and so is one after a pod that the cluster ended. Later ones back off like a Job's
+    retries, so that a program that fails at its start does not read data and write logs all the time.
     """
-    before = own_failures(seen.known)
-    starts = [job.start_time for job in seen.jobs.values() if job.start_time]
-    if not restart.failed or before < 1 or not starts or is_stopped(seen):
+    before = own_failures(observed.status)
+    starts = [job.start_time for job in observed.jobs.values() if job.start_time]
+    if not restart.failed or before < 1 or not starts or is_stopped(observed):
         return 0.0
     apart = min(FIRST_PAUSE * float(1 << min(before - 1, 16)), LONGEST_PAUSE)
     return max(apart - seconds_since(max(starts), now=now), 0.0)

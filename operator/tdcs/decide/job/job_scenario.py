@@ -193,10 +193,10 @@ _BYTES = re.compile(r"([0-9.]{1,20}) ?([kKMGTPE])(i?)[Bb]?(?:/s|ps)?")
 
 def _as_quantity(value: object) -> str:
     """The remedy for a size with the unit of another notation: 144GB is 144G or 144Gi."""
-    found = _BYTES.fullmatch(value.strip()) if isinstance(value, str) else None
-    if found is None:
+    match = _BYTES.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
         return "correct it"
-    digits, unit, binary = found.groups()
+    digits, unit, binary = match.groups()
     decimal, two = f"{digits}{'k' if unit in 'kK' else unit}", f"{digits}{unit.upper()}i"
     return f"write {two}" if binary else f"write {decimal} or {two}"
 

@@ -119,9 +119,9 @@ def _run(scenario: JobScenario, *, hit: Callable[[int], float]) -> Run:
 
 def _local_share(scenario: JobScenario) -> float:
     """The part of the cached bytes that a node of the job finds on itself: all when replicated, else 1/n."""
-    each = int(scenario.cache_bytes / scenario.nodes)
+    node_bytes = int(scenario.cache_bytes / scenario.nodes)
     nodes = [
-        CacheNode(name=str(i), capacity_bytes=each, free_bytes=each, free_gpus=1)
+        CacheNode(name=str(i), capacity_bytes=node_bytes, free_bytes=node_bytes, free_gpus=1)
         for i in range(scenario.nodes)
     ]
     plan = plan_copy(

@@ -1,4 +1,4 @@
-"""What a pass over a TrainingJob looks at: its spec and status, its datasets, its Jobs and pods."""
+"""The observed state of a TrainingJob: its spec and status, datasets, Jobs and pods."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,16 +13,16 @@ from tdcs.model.job_pods import PodView, Unmade, newest
 from tdcs.model.kube_objects import Object
 
 BACKOFF_LIMIT = 6
-"""The API's own default for a Job."""
+"""The Kubernetes default of a Job's backoffLimit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
-    """What the Job controller says of the Indexed Job of a role.
+    """The Indexed Job of a role, as the Job controller reports it.
 
-    `first_succeeded`: whether index 0 has; `failure` is empty unless the Job has failed. `attempt`: how often all pods
-    had been restarted when it was made; None: an operator made it that restarted pods one by one. `spec_digest`: of
-    what the TrainingJob asked for when it was made; empty when that is not known. `gang`: whether it
+    `first_succeeded`: whether index 0 has succeeded. `failure`: empty unless the Job has failed. `attempt`: how often
+    all pods had been restarted when it was created; None: it was created by an operator that restarted pods one by one.
+    `spec_digest`: digest of the TrainingJob's spec at its creation; empty when unknown. `gang`: whether the TrainingJob
     was a gang then. `going`: whether it is being deleted.
     """
 
@@ -45,32 +45,34 @@ class JobView:
 
     @property
     def finished(self) -> bool:
-        """Whether no pod will be started any more."""
+        """Whether the Job will start no more pods."""
         return self.complete or bool(self.failure)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """Everything a pass over a TrainingJob looks at.
+    """A TrainingJob with all objects that decisions about it depend on.
 
     Attributes:
-        spec: what is asked for.
-        known: the status as it is.
-        name: the job's name, and its namespace.
+        spec: the desired state.
+        status: the last written status.
+        name: the job's name.
+        namespace: the job's namespace.
         created: when it was created.
-        datasets: those of the job that can be used, by name.
-        deleting: names of those that are being deleted.
-        jobs: the Indexed Jobs that exist and are its own, by role.
+        datasets: the job's valid Datasets, by name.
+        present: names of the job's Datasets that exist.
+        deleting: names of the job's Datasets that are being deleted.
+        jobs: the existing Indexed Jobs that the TrainingJob owns, by role.
         pods: all pods of these Jobs.
-        workers: how many workers the queue gives to an elastic gang, where its status does not say so yet.
-        unmade: pods that cannot even be made, and why; None when there are none, or none are known.
-        missing_claim: which PersistentVolumeClaim of its templates does not exist, and what to do; empty when all
-            exist, and of a job that was admitted.
-        predicted: the seconds that its annotation says were predicted; None when it says none.
+        workers: how many workers the queue gives to an elastic gang, if the status does not say so yet.
+        unmade: pods that the Job controller cannot create, and why; None when none are known.
+        missing_claim: which PersistentVolumeClaim of the templates does not exist, and what to do; empty when all
+            exist, or once the job was admitted.
+        predicted: the predicted seconds of its annotation; None without one.
     """
 
     spec: TrainingJobSpec
-    known: TrainingJobStatus
+    status: TrainingJobStatus
     name: str = ""
     namespace: str = ""
     created: str = ""
@@ -85,7 +87,7 @@ class Observed:
     predicted: int | None = None
 
     def as_admitted(self) -> "Observed":
-        """The job as the gang, or the single pods, that it was admitted as: what is said later ends no pods."""
+        """The job with the `gang` setting that it was admitted with: a later change must not end its pods."""
         gang = next((job.gang for job in self.jobs.values() if job.gang is not None), None)
         if not self.was_admitted or gang is None or gang is self.spec.scheduling.gang:
             return self
@@ -94,32 +96,32 @@ class Observed:
 
     @property
     def ended(self) -> bool:
-        """Whether the status says already how the job ended: then nothing is made any more."""
-        return ended(self.known)
+        """Whether the status already holds the job's result: no more children are created."""
+        return ended(self.status)
 
     @property
     def was_admitted(self) -> bool:
         """Whether the job was admitted before and has not been suspended since."""
-        return is_true(self.known.conditions, names.ADMITTED)
+        return is_true(self.status.conditions, names.ADMITTED)
 
     def job(self, role: Role) -> JobView:
-        """The Job of a role; one that does not exist has done nothing."""
+        """The Job of a role; an empty view when it does not exist."""
         return self.jobs.get(role) or JobView()
 
     def replicas(self, role: Role) -> int:
-        """How many pods a role is to have: of an elastic job as many workers as its queue has admitted, where that
-        counts them (the own queue does for gangs, Kueue for all)."""
-        asked = self.spec.by_role()[role].replicas
+        """The desired number of a role's pods. An elastic job gets the workers that its queue admitted, if the queue
+        counts them (the operator's own queue for gangs, Kueue for all jobs)."""
+        spec_replicas = self.spec.by_role()[role].replicas
         elastic = self.spec.elastic
         if role != "Worker" or elastic is None or not (self.spec.scheduling.gang or self.workers):
-            return asked
+            return spec_replicas
         admitted = self.workers or (
-            self.known.admitted_workers if self.was_admitted else elastic.min_replicas
+            self.status.admitted_workers if self.was_admitted else elastic.min_replicas
         )
-        return asked if admitted is None else min(asked, admitted)
+        return spec_replicas if admitted is None else min(spec_replicas, admitted)
 
     def absent(self, role: Role) -> int:
-        """How many pods of a role do not exist that should. One that failed counts as there: it is made anew."""
+        """How many pods of a role are missing. A failed pod is not missing: its Job replaces it."""
         job = self.job(role)
         if not job.exists or job.suspended or job.finished:
             return 0
@@ -128,12 +130,12 @@ class Observed:
         return max(self.replicas(role) - (len(pods) - done) - max(job.succeeded, done), 0)
 
 
-def ended(known: TrainingJobStatus) -> bool:
-    return any(is_true(known.conditions, type_) for type_ in (names.SUCCEEDED, names.FAILED))
+def ended(status: TrainingJobStatus) -> bool:
+    return any(is_true(status.conditions, type_) for type_ in (names.SUCCEEDED, names.FAILED))
 
 
 def predicted_seconds(annotations: Mapping[str, Any] | None) -> int | None:
-    """What the annotation of a TrainingJob says was predicted; None where it says nothing that can be understood."""
+    """The predicted seconds in a TrainingJob's annotation; None when it is missing or invalid."""
     text = str((annotations or {}).get(names.ANNOTATION_PREDICTED) or "")
     seconds = int(text) if text.isascii() and text.isdecimal() and len(text) <= 12 else 0
     return seconds or None
@@ -144,7 +146,9 @@ def job_view(job: Mapping[str, Any] | None) -> JobView:
         return JobView()
     status, metadata = job.get("status") or {}, job.get("metadata") or {}
     conditions = {
-        found["type"]: found for found in status.get("conditions") or () if found.get("status") == "True"
+        condition["type"]: condition
+        for condition in status.get("conditions") or ()
+        if condition.get("status") == "True"
     }
     failed = conditions.get("Failed")
     complete = conditions.get("Complete")
@@ -181,5 +185,5 @@ def _attempt(annotations: Mapping[str, Any]) -> int | None:
 
 
 def started(live: Object) -> bool:
-    """Whether a Job's pods were ever allowed to exist: from then on the API lets nobody change its template."""
+    """Whether a Job was ever unsuspended: from then on its template is immutable."""
     return bool((live.get("status") or {}).get("startTime"))

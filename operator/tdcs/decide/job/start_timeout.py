@@ -1,4 +1,4 @@
-"""How long a gang may hold its GPUs while it does not run: after its admission, and after it has lost pods."""
+"""How long a gang may hold its GPUs without running, after its admission and after the loss of pods."""
 
 from dataclasses import dataclass
 
@@ -18,13 +18,13 @@ class HeldUp:
     """A gang that holds room and does not run.
 
     Attributes:
-        left: seconds until it gives its room back; not above 0 when it does so now.
-        reason: which time is over then.
-        limit: the seconds that it had.
+        seconds_left: seconds until it gives its room back; zero or less: now.
+        reason: which timeout applies.
+        limit: the timeout in seconds.
         why: what holds it up, with the pod.
     """
 
-    left: float
+    seconds_left: float
     reason: Reason
     limit: int
     why: str
@@ -42,30 +42,30 @@ class HeldUp:
         return f"it did not run{again} within {self.limit} s (runPolicy.{field}): {self.why}"
 
 
-def recovery_limit(seen: Observed) -> int | None:
-    """Seconds that a gang may take to run again after it has lost pods; None: as long as it takes.
+def recovery_limit(observed: Observed) -> int | None:
+    """Seconds that a gang has to run again after the loss of pods; None: no limit.
 
-    Independent workers go on with their work whatever becomes of one of them.
+    Independent workers continue without the lost one.
     """
-    asked = seen.spec.run_policy.recovery_timeout_seconds
-    if asked is None and has_independent_workers(seen.spec):
+    limit = observed.spec.run_policy.recovery_timeout_seconds
+    if limit is None and has_independent_workers(observed.spec):
         return None
-    return RECOVERY_SECONDS if asked is None else asked
+    return RECOVERY_SECONDS if limit is None else limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodesMissing:
-    """A gang whose pods were released to ask for nodes, and do not all have one.
+    """A gang whose pods were released so that the autoscaler adds nodes, and some pods still have none.
 
     Attributes:
-        missing: how many pods have none.
-        wanted: how many it has.
+        missing: how many pods have no node.
+        total: how many pods the gang has.
         limit: the seconds that it waits for nodes.
         why: the words of the scheduler, or of whoever holds a pod up.
     """
 
     missing: int
-    wanted: int
+    total: int
     limit: int
     why: str
     spare: bool = False
@@ -80,32 +80,32 @@ class NodesMissing:
 
     def shortage(self, *, patience: float) -> str:
         """What it lacked."""
-        who = "its pod" if self.wanted == 1 else f"{self.missing} of its {self.wanted} pods"
-        return f"no nodes came for {who} within {self.limit} s (operator.nodeWaitSeconds): {self.why}"
+        pods = "its pod" if self.total == 1 else f"{self.missing} of its {self.total} pods"
+        return f"no nodes came for {pods} within {self.limit} s (operator.nodeWaitSeconds): {self.why}"
 
 
-def held_up(seen: Observed, *, running: Finding, now: str, placed: str = "") -> HeldUp | None:
-    """How long a gang may still take until it runs; None when it runs, or may take as long as it takes.
+def held_up(observed: Observed, *, running: Finding, now: str, placed: str = "") -> HeldUp | None:
+    """How long a gang may still take until it runs; None when it runs, or has no limit.
 
     Args:
-        seen: what was observed.
+        observed: what was observed.
         running: whether all its pods are ready, and what holds them up (`job_headline.running`).
         now: the time.
         placed: when all its pods had nodes, of one that waited for these.
     """
-    waits = running.status != "True" and seen.was_admitted and not seen.spec.run_policy.suspend
-    if not waits or not seen.spec.scheduling.gang:
+    waits = running.status != "True" and observed.was_admitted and not observed.spec.run_policy.suspend
+    if not waits or not observed.spec.scheduling.gang:
         return None
-    conditions = {each.type: each for each in seen.known.conditions}
-    if not seen.known.running_time:
-        limit, reason = seen.spec.run_policy.start_timeout_seconds, Reason.START_TIMEOUT
+    conditions = {condition.type: condition for condition in observed.status.conditions}
+    if not observed.status.running_time:
+        limit, reason = observed.spec.run_policy.start_timeout_seconds, Reason.START_TIMEOUT
         since = max(conditions[names.ADMITTED].last_transition_time, placed)
     else:
-        asked, reason = recovery_limit(seen), Reason.RECOVERY_TIMEOUT
+        recovery_seconds, reason = recovery_limit(observed), Reason.RECOVERY_TIMEOUT
         ran = conditions.get(names.RUNNING)
-        if asked is None or ran is None:
+        if recovery_seconds is None or ran is None:
             return None
-        # That it has lost pods only now the status says from the next pass on.
-        limit, since = asked, now if ran.status == "True" else ran.last_transition_time
-    left = limit - seconds_between(since, now)
-    return HeldUp(left=left, reason=reason, limit=limit, why=running.message)
+        # If it lost pods just now, the status says so from the next pass on.
+        limit, since = recovery_seconds, now if ran.status == "True" else ran.last_transition_time
+    seconds_left = limit - seconds_between(since, now)
+    return HeldUp(seconds_left=seconds_left, reason=reason, limit=limit, why=running.message)

@@ -1,8 +1,8 @@
-"""Mounts and programs of a job's pod templates that cannot work together with its datasets.
+"""Mounts and programs in a job's pod templates that conflict with its datasets.
 
-A dataset's volume is read-only, and hides what the image, or another volume, has at its path. A container runtime makes
-the folder that it mounts something at: in a read-only volume it cannot, and the container never starts ("read-only file
-system"), which nobody sees before the pods are there.
+A dataset's volume is read-only, and hides what the image or another volume has at its path. A container runtime creates
+the folder of each mount. It cannot do so in a read-only volume: the container never starts ("read-only file system"),
+which shows only once the pods exist.
 """
 
 import posixpath
@@ -23,13 +23,13 @@ USER_NAMESPACE: Final = (
 
 
 def mount_problem(spec: TrainingJobSpec) -> str:
-    """What of the templates cannot work together with the datasets, and what to do; empty when all can.
+    """The first conflict between the templates and the datasets, and what to do; empty when there is none.
 
-    Said of jobs that have no pods yet: one that runs works, whatever is said here.
+    Only for jobs that have no pods yet: one that runs has no such conflict.
     """
-    for each in spec.replica_specs:
-        pod = each.template["spec"]
-        where = f"replicaSpecs[{each.name}].template.spec"
+    for replica_spec in spec.replica_specs:
+        pod = replica_spec.template["spec"]
+        where = f"replicaSpecs[{replica_spec.name}].template.spec"
         if spec.datasets and pod.get("hostUsers") is False:
             return f"{where}: {USER_NAMESPACE}"
         read_only = {volume.get("name") for volume in pod.get("volumes") or () if _is_read_only(volume)}
@@ -46,19 +46,19 @@ def _problem(container: dict[str, Any], use: DatasetUse, *, read_only: set[Any])
     path = posixpath.normpath(use.mount_path)
     dataset = f"the dataset {use.name} at {use.mount_path}"
     for mount in container.get("volumeMounts") or ():
-        given = str(mount.get("mountPath") or "")
-        other = posixpath.normpath(f"/{given.lstrip('/')}")
-        what = f".volumeMounts[{mount.get('name')}]: {given} "
-        if other == path and given != use.mount_path:
-            return f"{what}is the path of {dataset}, and one would hide the other: give it another path"
-        if _lies_in(other, path):
+        mount_path = str(mount.get("mountPath") or "")
+        normal_path = posixpath.normpath(f"/{mount_path.lstrip('/')}")
+        prefix = f".volumeMounts[{mount.get('name')}]: {mount_path} "
+        if normal_path == path and mount_path != use.mount_path:
+            return f"{prefix}is the path of {dataset}, and one would hide the other: give it another path"
+        if _lies_in(normal_path, path):
             return (
-                f"{what}lies in {dataset}, which is read-only, so that nothing can be mounted in it: mount the two "
+                f"{prefix}lies in {dataset}, which is read-only, so that nothing can be mounted in it: mount the two "
                 "side by side"
             )
-        if _lies_in(path, other) and (mount.get("readOnly") or mount.get("name") in read_only):
+        if _lies_in(path, normal_path) and (mount.get("readOnly") or mount.get("name") in read_only):
             return (
-                f"{what}is read-only, so that {dataset} cannot be mounted in it: mount the two side by side, or that "
+                f"{prefix}is read-only, so that {dataset} cannot be mounted in it: mount the two side by side, or that "
                 "one writable"
             )
     program = next(iter(container.get("command") or ()), "")

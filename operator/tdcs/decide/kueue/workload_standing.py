@@ -271,13 +271,13 @@ def decided_by_kueue(
     if short:
         admission = Admission(admitted=False, data_ready=True, reason=Reason.AT_LIMIT, message=short)
     admitted_conditions = (
-        condition for condition in observed.known.conditions if condition.type == names.ADMITTED
+        condition for condition in observed.status.conditions if condition.type == names.ADMITTED
     )
     decides = any(condition.reason == Reason.KUEUE_ADMITTED for condition in admitted_conditions)
     holds = not standing.evicted and (standing.admitted or not standing.exists or not decides)
     if observed.was_admitted and not holds and not over and not observed.spec.run_policy.suspend:
         return decisions.taken_back(admission=admission, data=data)
-    decision = decisions.decision_of(seen=observed, data=data, admission=admission)
+    decision = decisions.decision_of(observed=observed, data=data, admission=admission)
     if decision.admitted and decision.reason is Reason.READY and admission.reason is Reason.KUEUE_ADMITTED:
         # The condition said something else for a while: that a child was refused, say. Kueue decides all the same.
         text = admission.message if data.admitted else decision.message

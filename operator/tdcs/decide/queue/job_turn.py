@@ -311,4 +311,6 @@ def released_finding(observed: Observed, turn: JobTurn) -> Finding | None:
     if turn.awaits_nodes:
         text = f"all its pods exist since {turn.nodes_since}, so that nodes come for those that have no room"
         return finding(names.NODES_REQUESTED, True, "PodsReleased", text)
-    return over_finding(observed, turn) if is_true(observed.known.conditions, names.NODES_REQUESTED) else None
+    return (
+        over_finding(observed, turn) if is_true(observed.status.conditions, names.NODES_REQUESTED) else None
+    )

@@ -20,7 +20,7 @@ ADMITTED = TrainingJobStatus.model_validate(
 
 
 def decided(seen: Observed, *, now: str = NOW) -> Decision:
-    return decisions.decision_of(seen=seen, data=decisions.data(seen, now=now))
+    return decisions.decision_of(observed=seen, data=decisions.data(seen, now=now))
 
 
 def reading(**readiness: Any) -> TrainingJobSpec:

@@ -263,7 +263,7 @@ def ahead(
         spec=DataCheckSpec(look_ahead=look_ahead),
         datasets=datasets,
         failed=failed,
-        asked=asked or {},
+        request_ages=asked or {},
         now=at(110),
     )
     return [(each.key[1], name) for each, name in found]

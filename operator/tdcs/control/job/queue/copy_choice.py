@@ -27,7 +27,7 @@ class CopyChoices:
         Kubernetes lets no one change the pods of a Job that has started: a job that is suspended and goes on keeps
         its copies.
         """
-        copy_of = {use.dataset: use.copy_id for use in observed.known.copies}
+        copy_of = {use.dataset: use.copy_id for use in observed.status.copies}
         if observed.was_admitted or any(job.start_time for job in observed.jobs.values()):
             return {use.name: copy_of.get(use.name, FIRST_COPY) for use in observed.spec.datasets}
         if not admitted:

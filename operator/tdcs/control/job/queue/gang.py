@@ -112,7 +112,7 @@ class Gangs:
                     sum(map(observed.replicas, observed.spec.by_role())),
                 )
                 missing = NodesMissing(
-                    missing=pods - unplaced_pods.placed(observed), wanted=pods, limit=limit, why=runs.message
+                    missing=pods - unplaced_pods.placed(observed), total=pods, limit=limit, why=runs.message
                 )
                 return [(limit - seconds_between(turns.of(uid).nodes_since, now), missing)]
             turns.change(uid, nodes_came=now)
@@ -123,5 +123,5 @@ class Gangs:
             lacks.append((seconds_left, short))
         held = held_up(observed, running=runs, now=now, placed=turns.of(uid).nodes_came)
         if held is not None:
-            lacks.append((held.left, held))
+            lacks.append((held.seconds_left, held))
         return lacks

@@ -36,7 +36,7 @@ class OwnQueue:
         observed = self._kept_to_its_end(
             self._places.sized(obj, observed), uid=obj["metadata"]["uid"], now=now
         )
-        asks_for_nodes = is_true(observed.known.conditions, names.NODES_REQUESTED)
+        asks_for_nodes = is_true(observed.status.conditions, names.NODES_REQUESTED)
         follows = self._provisioning == "ProvisioningRequest" or (
             asks_for_nodes and self._provisioning == "Off"
         )

@@ -65,19 +65,19 @@ class OwnTurn:
         if decision is None and not over:
             decision = self._places.requeue(observed, uid=uid, now=now)
         if decision is None and observed.was_admitted and not observed.spec.run_policy.suspend:
-            decision = _out_of_kueue(decisions.decision_of(seen=observed, data=data))
+            decision = _out_of_kueue(decisions.decision_of(observed=observed, data=data))
         elif decision is None and (
             observed.spec.run_policy.suspend
             or not data.admitted
             or not gangs.queues(self._obj, observed.spec)
         ):
             gangs.withdraw(uid)
-            decision = decisions.decision_of(seen=observed, data=data)
+            decision = decisions.decision_of(observed=observed, data=data)
         elif decision is None:
             admission = gangs.admission(self._obj)
             if admission is None:
                 return None
-            decision = decisions.decision_of(seen=observed, data=data, admission=admission)
+            decision = decisions.decision_of(observed=observed, data=data, admission=admission)
         growth = gangs.growth(uid) if decision.admitted and not over else None
         wants_more = observed.replicas("Worker") < observed.spec.workers
         if decision.admitted and wants_more and growth is None and not over:
@@ -113,7 +113,7 @@ class OwnTurn:
             return None
         self._gangs.withdraw(uid)
         before = next(
-            (condition for condition in observed.known.conditions if condition.type == names.ADMITTED), None
+            (condition for condition in observed.status.conditions if condition.type == names.ADMITTED), None
         )
         reason, message = stopped(observed.namespace)
         if before is not None and before.reason == reason:

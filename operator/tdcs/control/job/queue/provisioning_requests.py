@@ -52,14 +52,14 @@ class ProvisioningRequests:
         uid = str(obj["metadata"]["uid"])
         turn = self._turns.of(uid)
         if not turn.nodes_since or observed.spec.run_policy.suspend:
-            if not is_true(observed.known.conditions, names.NODES_REQUESTED):
+            if not is_true(observed.status.conditions, names.NODES_REQUESTED):
                 return Followed()
             await self._delete(obj, observed)
             return Followed(finding=over_finding(observed, turn))
         pods = sum(_pods(observed, role) for role in observed.spec.by_role())
         request_text = f"nodes for its {pods} pods are asked for"
         before = Followed(finding=finding(names.NODES_REQUESTED, True, RequestState.REQUESTED, request_text))
-        if not is_true(observed.known.conditions, names.NODES_REQUESTED):
+        if not is_true(observed.status.conditions, names.NODES_REQUESTED):
             return before  # the status says it first: an operator that is killed in between finds the request again
         try:
             live = await self._ensure(obj, observed)
@@ -102,7 +102,7 @@ class ProvisioningRequests:
 
     async def end(self, obj: Object, observed: Observed) -> None:
         """The job has ended, or is not this queue's any more."""
-        if is_true(observed.known.conditions, names.NODES_REQUESTED):
+        if is_true(observed.status.conditions, names.NODES_REQUESTED):
             await self._delete(obj, observed)
 
     async def _ensure(self, obj: Object, observed: Observed) -> Object | None:

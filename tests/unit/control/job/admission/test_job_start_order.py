@@ -32,7 +32,7 @@ def seen(*placed: str, started: bool = True, **more: Any) -> Observed:
     found = (name.split("-") for name in placed)
     return Observed(
         spec=spec(**more),
-        known=TrainingJobStatus(),
+        status=TrainingJobStatus(),
         jobs={"Chief": large, "Worker": large, "PS": JobView(exists=True, suspended=True)},
         pods=[
             PodView(
@@ -71,5 +71,5 @@ def test_without_gang_nobody_waits() -> None:
 def test_who_has_begun_is_not_stopped_when_a_larger_pod_loses_its_node() -> None:
     running = seen("Chief-0")
     jobs = {**running.jobs, "PS": JobView(exists=True, start_time=NOW)}
-    lost = Observed(spec=running.spec, known=running.known, jobs=jobs, pods=running.pods)
+    lost = Observed(spec=running.spec, status=running.status, jobs=jobs, pods=running.pods)
     assert "PS" in role_order.may_start(lost, now=SOON)

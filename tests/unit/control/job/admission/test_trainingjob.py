@@ -22,7 +22,7 @@ LATER = "2026-01-01T01:00:00Z"
 def seen_of(spec: TrainingJobSpec, datasets: dict[str, Dataset], **more: Any) -> Observed:
     present = frozenset(datasets)
     return Observed(
-        spec=spec, known=TrainingJobStatus(), datasets=datasets, present=present, created=NOW, **more
+        spec=spec, status=TrainingJobStatus(), datasets=datasets, present=present, created=NOW, **more
     )
 
 
@@ -52,7 +52,7 @@ def test_why_a_dataset_cannot_be_read_is_said_in_its_own_words() -> None:
     decision = decided(seen_of(reading(), {"pictures": refused}))
     assert decision.message == "Dataset pictures is not mounted yet: Told: the store answers 403"
     # One that exists and does not parse is not among the datasets that can be used.
-    broken = Observed(spec=reading(), known=TrainingJobStatus(), present=frozenset({"pictures"}))
+    broken = Observed(spec=reading(), status=TrainingJobStatus(), present=frozenset({"pictures"}))
     assert decided(broken).reason is Reason.UNREADABLE
     assert "it cannot be understood; its own status says which fields" in decided(broken).message
 
@@ -72,7 +72,7 @@ def test_a_job_waits_no_longer_than_its_timeout() -> None:
     seen = seen_of(reading(percent=100, timeout="1h"), {"pictures": dataset(cached=50)})
     assert decided(seen).reason is Reason.LOADING
     assert decided(seen, now=LATER).admitted
-    assert decisions.patience_left(seen.spec.datasets[0], seen=seen, now=NOW) == 3600
+    assert decisions.patience_left(seen.spec.datasets[0], observed=seen, now=NOW) == 3600
 
 
 def test_a_job_says_until_when_it_waits_for_its_data() -> None:
@@ -114,7 +114,7 @@ def test_a_job_that_its_timeout_started_says_how_cold_it_started_and_goes_on_say
         known = TrainingJobStatus.model_validate({"conditions": conditions})
         later = Observed(
             spec=spec,
-            known=known,
+            status=known,
             datasets={"pictures": dataset(cached=cached)},
             present=frozenset({"pictures"}),
             created=NOW,
@@ -132,7 +132,7 @@ def test_a_timeout_after_enough_was_cached_is_not_told() -> None:
 def test_a_dataset_that_is_being_deleted_is_not_called_missing() -> None:
     seen = Observed(
         spec=job_spec(),
-        known=TrainingJobStatus(),
+        status=TrainingJobStatus(),
         present=frozenset({"pictures"}),
         deleting=frozenset({"pictures"}),
     )
@@ -143,19 +143,19 @@ def test_a_dataset_that_is_being_deleted_is_not_called_missing() -> None:
 
 
 def test_a_running_job_is_not_taken_back_when_its_data_goes() -> None:
-    decision = decided(Observed(spec=job_spec(), known=ADMITTED, datasets={}))
+    decision = decided(Observed(spec=job_spec(), status=ADMITTED, datasets={}))
     assert (decision.admitted, decision.data.data_ready) == (True, False)
 
 
 def test_the_users_suspension_takes_back_even_a_running_job() -> None:
     spec = job_spec(runPolicy={"suspend": True})
-    seen = Observed(spec=spec, known=ADMITTED, datasets={"pictures": dataset()})
+    seen = Observed(spec=spec, status=ADMITTED, datasets={"pictures": dataset()})
     assert decided(seen).admitted is False
     assert job_headline.headline(seen, decision=decided(seen), outcome=None).state == "Suspended"
 
 
 def test_a_suspended_job_without_its_dataset_is_suspended_first() -> None:
-    seen = Observed(spec=job_spec(runPolicy={"suspend": True}), known=TrainingJobStatus())
+    seen = Observed(spec=job_spec(runPolicy={"suspend": True}), status=TrainingJobStatus())
     found = {one.type: one for one in job_status.findings_of(seen, decision=decided(seen), outcome=None)}
     assert found["Suspended"].status == "True"
     assert (found["DataReady"].status, found["DataReady"].reason) == ("False", "DatasetNotFound")

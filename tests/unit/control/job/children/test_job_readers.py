@@ -76,7 +76,7 @@ def pod(index: int, where: str) -> PodView:
 def test_workers_that_read_nothing_do_not_count_in_locality() -> None:
     seen = Observed(
         spec=pipeline(),
-        known=TrainingJobStatus(),
+        status=TrainingJobStatus(),
         datasets={"pictures": dataset(nodes={"a": 50, "b": 50})},
         present=frozenset({"pictures"}),
         created=NOW,
@@ -84,7 +84,7 @@ def test_workers_that_read_nothing_do_not_count_in_locality() -> None:
         pods=[pod(0, "a"), pod(1, "b"), pod(2, "far")],
     )
     data = decisions.data(seen, now=NOW)
-    decision = decisions.decision_of(seen=seen, data=data)
+    decision = decisions.decision_of(observed=seen, data=data)
     status = job_status.status_of(seen, decision=decision, outcome=None, now=NOW)
     assert (status.locality, status.local_share) == (1.0, 0.5)
     assert len(status.placement) == 3
@@ -133,7 +133,7 @@ def test_the_servers_of_a_pytorch_job_end_with_worker_0() -> None:
     done = PodView(name="w0", index="0", node="a", phase="Succeeded", finished=NOW, created=NOW)
     seen = Observed(
         spec=spec,
-        known=TrainingJobStatus(),
+        status=TrainingJobStatus(),
         created=NOW,
         jobs={
             "Worker": JobView(exists=True, active=1, first_succeeded=True),

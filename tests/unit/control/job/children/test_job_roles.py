@@ -120,7 +120,7 @@ def test_pods_that_read_nothing_are_labelled_so_that_none_places_them_by_data() 
 def ending(spec: TrainingJobSpec, *, pods: tuple[PodView, ...] = (), now: str = NOW, **jobs: JobView) -> str:
     """How it ended, in a word."""
     views: dict[Role, JobView] = {role: jobs.get(role.lower(), JobView()) for role in spec.by_role()}
-    seen = Observed(spec=spec, known=TrainingJobStatus(), jobs=views, pods=pods)
+    seen = Observed(spec=spec, status=TrainingJobStatus(), jobs=views, pods=pods)
     found = decisions.outcome(seen, now=now)
     return "goes on" if found is None else "succeeded" if found.succeeded else "failed"
 

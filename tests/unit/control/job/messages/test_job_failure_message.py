@@ -35,7 +35,7 @@ def pod(
 
 
 def told(*pods: PodView, verdict: str = LIMIT, limit: int = 6, known: tuple[Condition, ...] = ()) -> str:
-    return failed(role="Worker", verdict=verdict, limit=limit, pods=pods, namespace="team", known=known)
+    return failed(role="Worker", verdict=verdict, limit=limit, pods=pods, namespace="team", conditions=known)
 
 
 def test_the_last_failure_is_told_with_its_code_its_reason_and_the_command_for_its_log() -> None:

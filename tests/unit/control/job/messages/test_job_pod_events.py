@@ -50,7 +50,7 @@ def seen(*, pods: int, created: str = NOW) -> Observed:
     """A job of two workers, of which these exist and run."""
     return Observed(
         spec=job_spec(),
-        known=ADMITTED,
+        status=ADMITTED,
         jobs={"Worker": JobView(exists=True, active=pods, start_time=NOW, uid="uid-job")},
         pods=[
             PodView(

@@ -54,8 +54,8 @@ RUNNING: Object = {"phase": "Running", "conditions": [{"type": "Ready", "status"
 def shown(*pods: Object, **policy: Any) -> job_headline.Headline:
     """What `kubectl get` shows of an admitted job of two workers with this run policy."""
     spec = job_spec(datasets=[], runPolicy=policy)
-    seen = Observed(spec=spec, known=ADMITTED, pods=[pod_view(each) for each in pods])
-    decision = decisions.decision_of(seen=seen, data=decisions.data(seen, now=NOW))
+    seen = Observed(spec=spec, status=ADMITTED, pods=[pod_view(each) for each in pods])
+    decision = decisions.decision_of(observed=seen, data=decisions.data(seen, now=NOW))
     return job_headline.headline(seen, decision=decision, outcome=None)
 
 
@@ -116,8 +116,8 @@ def test_a_start_as_usual_is_no_problem() -> None:
 
 
 def test_a_gang_that_is_tried_again_goes_on_saying_why_it_found_no_place() -> None:
-    seen = Observed(spec=job_spec(datasets=[]), known=ADMITTED)
-    decision = decisions.decision_of(seen=seen, data=decisions.data(seen, now=NOW))
+    seen = Observed(spec=job_spec(datasets=[]), status=ADMITTED)
+    decision = decisions.decision_of(observed=seen, data=decisions.data(seen, now=NOW))
     again = replace(decision, shortage="2 of its 2 pods found no place within 45 s (no such serviceaccount)")
     found = job_headline.headline(seen, decision=again, outcome=None)
     assert (found.state, found.reason) == ("Starting", "NotAllPodsPlaced")
@@ -129,7 +129,7 @@ def test_a_gang_that_is_tried_again_goes_on_saying_why_it_found_no_place() -> No
 
 def test_the_message_of_a_job_of_one_pod_counts_no_pods() -> None:
     worker = {"template": {"spec": {"containers": [{"name": "main", "image": "train"}]}}}
-    seen = Observed(spec=job_spec(datasets=[], roles={"Worker": worker}), known=ADMITTED)
+    seen = Observed(spec=job_spec(datasets=[], roles={"Worker": worker}), status=ADMITTED)
     assert job_headline.running(seen).message == "its pod does not run yet"
     up = replace(seen, pods=[pod_view(pod(0, node="a", **RUNNING))])
     assert job_headline.running(up).message == "its pod is ready"
@@ -139,7 +139,7 @@ def test_what_only_an_event_tells_is_quoted_too() -> None:
     views = [pod_view(pod(0, node="a", phase="Pending"))]
     problem = PodProblem(reason="FailedMount", message="driver name csi.tdcs.io not found")
     seen = Observed(
-        spec=job_spec(datasets=[]), known=ADMITTED, pods=held_up(views, uid="uid-0", problem=problem)
+        spec=job_spec(datasets=[]), status=ADMITTED, pods=held_up(views, uid="uid-0", problem=problem)
     )
     assert job_headline.running(seen).reason == "FailedMount"
     assert "csi.tdcs.io not found" in job_headline.running(seen).message
@@ -181,8 +181,8 @@ def test_a_job_about_to_fail_runs_only_while_a_pod_is_up_else_it_is_what_it_was(
     for before, after in ((None, "Starting"), ("Queued", "Starting"), ("Running", "Running")):
         known = ADMITTED.model_copy(update={"state": before})
         spec = job_spec(datasets=[], runPolicy={"backoffLimit": 0})
-        seen = Observed(spec=spec, known=known, pods=[pod_view(failed)])
-        decision = decisions.decision_of(seen=seen, data=decisions.data(seen, now=NOW))
+        seen = Observed(spec=spec, status=known, pods=[pod_view(failed)])
+        decision = decisions.decision_of(observed=seen, data=decisions.data(seen, now=NOW))
         assert job_headline.headline(seen, decision=decision, outcome=None).state == after
 
 

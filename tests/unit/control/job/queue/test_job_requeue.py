@@ -105,7 +105,7 @@ def seen(*pods: PodView, replicas: int = 3, **more: object) -> Observed:
     workers = {"replicas": replicas, "template": {"spec": {"containers": [{"name": "main", "image": "x"}]}}}
     spec = job_spec(**{"framework": "PyTorch", "roles": {"Worker": workers}, **more})
     job = JobView(exists=True, start_time=NOW)
-    return Observed(spec=spec, known=TrainingJobStatus(), jobs={"Worker": job}, pods=pods, workers=replicas)
+    return Observed(spec=spec, status=TrainingJobStatus(), jobs={"Worker": job}, pods=pods, workers=replicas)
 
 
 def pod(index: int, *, node: str = "", phase: str = "Pending", refused: bool = False) -> PodView:
@@ -159,7 +159,7 @@ def test_which_pods_a_gang_is_short_of(name: str) -> None:
 def test_a_gang_that_fails_to_be_placed_again_and_again_pauses_longer_and_longer() -> None:
     now = [100.0]
     requeues = Requeues(patience=60, clock=lambda: now[0])
-    short = Short(missing=1, wanted=3, holding=2, since="", why="a volume is elsewhere")
+    short = Short(missing=1, total=3, holding=2, since="", why="a volume is elsewhere")
     rests = []
     for _ in range(12):
         assert requeues.left("u", short=short) == 60
@@ -184,7 +184,7 @@ def test_a_gang_with_pods_of_an_earlier_run_has_its_whole_patience_again() -> No
     """Right after a new admission the newest time of its pods is that of a worker that ended well, long ago."""
     now = [100.0]
     requeues = Requeues(patience=60, clock=lambda: now[0])
-    old = Short(missing=5, wanted=6, holding=0, since="2020-01-01T00:00:00Z", why="no pod could be made")
+    old = Short(missing=5, total=6, holding=0, since="2020-01-01T00:00:00Z", why="no pod could be made")
     assert requeues.left("u", short=old) == 60
     now[0] += 61
     requeues.requeue("u", short=old)

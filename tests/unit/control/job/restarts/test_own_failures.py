@@ -41,7 +41,7 @@ def seen_with(*pods: PodView, verdict: str, rule: dict[str, Any]) -> Observed:
     spec = job_spec(framework="PyTorch", workers=2, runPolicy=policy)
     job = JobView(exists=True, failed=1, failure=verdict, attempt=0, start_time=NOW)
     return Observed(
-        spec=spec, known=RUNS, name="train", namespace="n", created=NOW, jobs={"Worker": job}, pods=pods
+        spec=spec, status=RUNS, name="train", namespace="n", created=NOW, jobs={"Worker": job}, pods=pods
     )
 
 

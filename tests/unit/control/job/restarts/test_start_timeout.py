@@ -160,7 +160,7 @@ def admitted(*, ran: bool = False, **spec: Any) -> Observed:
     entered = {"type": "Admitted", "status": "True", "reason": "AllPodsFit", "lastTransitionTime": ADMITTED}
     status = {"conditions": [entered, running], **({"runningTime": ADMITTED} if ran else {})}
     found = seen(pod(0, node="a"), pod(1, refused=True), replicas=2, **spec)
-    return replace(found, known=TrainingJobStatus.model_validate(status))
+    return replace(found, status=TrainingJobStatus.model_validate(status))
 
 
 LEFT: dict[str, tuple[Observed, float | None]] = {
@@ -187,6 +187,6 @@ def test_how_long_a_gang_may_take_to_run(name: str) -> None:
     observed, left = LEFT[name]
     waits = finding(names.RUNNING, False, "PodsStarting", "it waits")
     found = held_up(observed, running=waits, now=NOW)
-    assert (found.left if found else None) == left
+    assert (found.seconds_left if found else None) == left
     runs = finding(names.RUNNING, True, "PodsReady", "all run")
     assert held_up(observed, running=runs, now=NOW) is None

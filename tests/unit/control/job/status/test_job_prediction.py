@@ -16,7 +16,7 @@ START, END = "2026-01-01T00:00:00Z", "2026-01-01T00:10:00Z"
 
 def reported(*, predicted: int | None, succeeded: bool = True, **known: Any) -> TrainingJobStatus:
     before = TrainingJobStatus.model_validate({"startTime": START} | known)
-    seen = Observed(spec=job_spec(), known=before, name="train", created=START, predicted=predicted)
+    seen = Observed(spec=job_spec(), status=before, name="train", created=START, predicted=predicted)
     decision = Decision(admitted=True, reason=Reason.FITS, message="", data=data(seen, now=END))
     outcome = JobOutcome(succeeded=succeeded, reason="Completed", message="", time=END)
     return status_of(seen, decision=decision, outcome=outcome, now=END)

@@ -23,7 +23,7 @@ def pod(name: str, node: str, *, index: str, created: str = NOW, **more: Any) ->
 def seen_with(*pods: PodView, known: TrainingJobStatus = ADMITTED, job: JobView | None = None) -> Observed:
     held = {"pictures": dataset(nodes={"a": 60, "b": 40})}
     jobs: dict[Role, JobView] = {"Worker": job} if job is not None else {}
-    return Observed(spec=job_spec(), known=known, name="train", datasets=held, pods=pods, jobs=jobs)
+    return Observed(spec=job_spec(), status=known, name="train", datasets=held, pods=pods, jobs=jobs)
 
 
 def status(seen: Observed) -> TrainingJobStatus:
@@ -55,7 +55,7 @@ def test_where_pods_ran_is_kept_when_they_and_the_data_are_gone() -> None:
     before = status(seen_with(pod("p0", "a", index="0")))
     known = before.model_copy(update={"conditions": ADMITTED.conditions})
     jobs: dict[Role, JobView] = {"Worker": JobView(complete=True, completion_time=NOW)}
-    after = status(Observed(spec=job_spec(), known=known, jobs=jobs))
+    after = status(Observed(spec=job_spec(), status=known, jobs=jobs))
     assert after.placement == [PodPlacement(pod="p0", node="a", cached_bytes=60)]
     assert (after.locality, after.local_share) == (before.locality, before.local_share)
     assert after.completion_time == NOW
@@ -103,7 +103,7 @@ def test_a_running_job_whose_data_is_read_again_is_told_so_and_a_suspended_one_w
     lost = {"pictures": dataset(cached=40)}
     spec = reading(percent=100)
     running = Observed(
-        spec=spec, known=ADMITTED, datasets=lost, present=frozenset(lost), created=NOW, jobs={}, pods=()
+        spec=spec, status=ADMITTED, datasets=lost, present=frozenset(lost), created=NOW, jobs={}, pods=()
     )
     found = job_status.findings_of(running, decision=decided(running), outcome=None)
     ready = next(one for one in found if one.type == "DataReady")
@@ -128,7 +128,7 @@ def test_the_conditions_of_a_job_that_has_ended_say_nothing_of_what_is_to_come(d
     jobs: dict[Role, JobView] = {"Worker": STATES["Succeeded"]}
     seen = Observed(
         spec=reading(percent=100),
-        known=ADMITTED,
+        status=ADMITTED,
         datasets=there if deleting else {},
         present=gone if deleting else frozenset(),
         deleting=gone if deleting else frozenset(),
