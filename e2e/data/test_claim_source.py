@@ -15,13 +15,11 @@ import pytest
 
 from e2e.conftest import describe
 from e2e.support.pods import finished, pod
-from tdcs_local import demo
 from tdcs_local.kind import release
 from tdcs_local.kind.kubectl import Kubectl, Object, unmet
 
 SYSTEM = release.NAMESPACE
-NAMESPACE = demo.NAMESPACE
-NAME = "e2e-claim"
+NAME = NAMESPACE = "e2e-claim"
 FILES = 1000
 SELECTOR = "tdcs.io/component=claim-server"
 
@@ -50,10 +48,11 @@ def expected() -> str:
 
 
 def volume(node: str) -> list[Object]:
-    """A claim that is bound to a folder of one node."""
+    """A namespace with a claim that is bound to a folder of one node."""
     of_both = {"accessModes": ["ReadWriteOnce"], "storageClassName": ""}
     on_node = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
     return [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
         {
             "apiVersion": "v1",
             "kind": "PersistentVolume",
@@ -117,21 +116,23 @@ def native(node: str) -> Object:
 @pytest.fixture
 def claim(tdcs: None, kubectl: Kubectl, toolbox: str, workers: list[str]) -> Iterator[None]:
     """The claim, filled on the first node, and a cache on the second one."""
-    kubectl.apply(*volume(workers[0]), native(workers[1]))
-    filler = mounting(f"{NAME}-fill", image=toolbox, script=FILL, claim=NAME, at="/volume")
-    # The folder is made for root.
-    filler["spec"]["securityContext"] = {"runAsUser": 0}
-    kubectl.apply(filler)
-    finished(kubectl, f"{NAME}-fill", NAMESPACE)
-    kubectl("delete", "pod", f"{NAME}-fill", "-n", NAMESPACE, "--wait=true")
-    yield
-    for kind, name, *where in (
-        ("dataset", f"{NAME}-data", "-n", NAMESPACE),
-        ("cachecluster", NAME, "-n", SYSTEM),
-        ("pvc", NAME, "-n", NAMESPACE),
-        ("pv", NAME),
-    ):
-        kubectl("delete", kind, name, *where, "--ignore-not-found", "--wait=true")
+    try:
+        kubectl.apply(*volume(workers[0]), native(workers[1]))
+        filler = mounting(f"{NAME}-fill", image=toolbox, script=FILL, claim=NAME, at="/volume")
+        # The folder is made for root.
+        filler["spec"]["securityContext"] = {"runAsUser": 0}
+        kubectl.apply(filler)
+        finished(kubectl, f"{NAME}-fill", NAMESPACE)
+        kubectl("delete", "pod", f"{NAME}-fill", "-n", NAMESPACE, "--wait=true")
+        yield
+    finally:
+        for kind, name, *where in (
+            ("dataset", f"{NAME}-data", "-n", NAMESPACE),
+            ("cachecluster", NAME, "-n", SYSTEM),
+            ("namespace", NAMESPACE),
+            ("pv", NAME),
+        ):
+            kubectl("delete", kind, name, *where, "--ignore-not-found", "--wait=true")
 
 
 def test_a_claim_on_one_node_is_cached_on_another_one_and_its_pod_goes(
