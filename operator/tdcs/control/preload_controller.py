@@ -84,7 +84,7 @@ class PreloadController:
         if not wants.is_of_another(known, dataset_uid=uid):
             return False
         others = self._siblings(key, preload)
-        return wants.runs_again(preload, name=key.name, others=others, dataset_uid=uid)
+        return wants.runs_again(preload, name=key.name, preloads=others, dataset_uid=uid)
 
     def _siblings(self, key: WorkKey, preload: Preload) -> list[tuple[str, Preload]]:
         found = mount_readers.preloads_of(
@@ -195,7 +195,7 @@ class PreloadController:
             return False  # its own pass says so
         kept = dataset.status.kept if dataset.status is not None else []
         due = wants.kept_now(
-            known=kept,
+            previous=kept,
             preloads=self._siblings(key, preload),
             generation=known.dataset_generation,
             dataset_uid=str(obj["metadata"].get("uid") or ""),

@@ -182,7 +182,7 @@ def _demand(
                     now=now,
                 ),
                 next_use=float(len(jobs.active)) if jobs.waiting else None,
-                asked=max(waiting_since, default=None),
+                requested=max(waiting_since, default=None),
             )
         )
         mine = wants.of_dataset(namespace=namespace, name=name, dataset=dataset, now=now)
@@ -199,7 +199,9 @@ def _demand(
                 want_list.append(clone)
                 before[clone.key] = {id_: frozenset(copy.worth)}
         for kept_data in dataset.status.kept if dataset.status is not None else ():
-            want_list.append(wants.of_kept(namespace=namespace, name=name, dataset=dataset, kept=kept_data))
+            want_list.append(
+                wants.of_kept(namespace=namespace, name=name, dataset=dataset, kept_preload=kept_data)
+            )
     stands = standing(cache_users, size=mount.size, policies=policies, now=now)
     held = mount.held
     return MountDemand(

@@ -61,7 +61,9 @@ def of_mount(*, context: Context, users: Sequence[User], queue: Sequence[Key]) -
             ),
             next_use=min((order.get(key, LAST_IN_THE_QUEUE) for key in jobs.waiting), default=None),
             preloading=_is_preloading(stores, where),
-            asked=max((str(job["metadata"].get("creationTimestamp", "")) for job in waiting), default=None),
+            requested=max(
+                (str(job["metadata"].get("creationTimestamp", "")) for job in waiting), default=None
+            ),
         )
     return found
 

@@ -19,12 +19,12 @@ def payers(
     wants: Sequence[Want], *, quotas: Sequence[CacheQuota], namespaces: Mapping[Key, Object]
 ) -> dict[str, tuple[str, ...]]:
     """The quotas that count the bytes of each want, by its key."""
-    found = {}
+    quotas_by_want = {}
     for want in wants:
-        those = counting(namespace_of(want.key), quotas=quotas, namespaces=namespaces)
-        if those:
-            found[want.key] = those
-    return found
+        quota_names = counting(namespace_of(want.key), quotas=quotas, namespaces=namespaces)
+        if quota_names:
+            quotas_by_want[want.key] = quota_names
+    return quotas_by_want
 
 
 def counting(
@@ -36,7 +36,7 @@ def counting(
 
 
 def allowed(placement: WantPlacement) -> str:
-    """How much the quota allows of what it keeps out in part, and what to do."""
+    """The message about data that a quota refuses in part: how much it allows, and what to do."""
     return (
         f"quota {placement.short_of} of the CacheCluster (spec.quotas) allows {human(placement.wanted_bytes)} of "
         f"{human(placement.wanted_bytes + placement.unplaced_bytes)}; the rest is read from the source. Raise that "
@@ -48,8 +48,8 @@ def within_quotas(quotas: Sequence[CacheQuota], *, beyond: Mapping[str, int]) ->
     """The condition WithinQuotas of a cache cluster.
 
     Args:
-        quotas: of its spec.
-        beyond: bytes by which pinned data that is there exceeds a quota, by its name.
+        quotas: the quotas of its spec.
+        beyond: bytes by which cached pinned data exceeds a quota, by the quota's name.
     """
     over = [
         f"{quota.name} allows {human(quota.limit_bytes)}, and pinned data takes "

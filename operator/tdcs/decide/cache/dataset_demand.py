@@ -27,7 +27,7 @@ def jobs_of(*, namespace: str, dataset: str, jobs: Mapping[Key, Object]) -> Data
 
 
 def datasets_of(job: Object | None) -> tuple[str, ...]:
-    """The names of the Datasets that a job reads, however wrong its spec may be otherwise."""
+    """The names of the Datasets that a job reads, even if the rest of its spec is invalid."""
     spec = (job or {}).get("spec")
     uses = spec.get("datasets") if isinstance(spec, dict) else None
     return tuple(
@@ -38,29 +38,33 @@ def datasets_of(job: Object | None) -> tuple[str, ...]:
 
 
 def stage_of(job: Object | None) -> str:
-    """Active: it was admitted and has not ended. Waiting: it shall start as soon as it may. Else empty."""
+    """Active: the job was admitted and has not ended. Waiting: it waits for its admission. Otherwise empty."""
     if job is None or job["metadata"].get("deletionTimestamp"):
         return ""
     spec, status = job.get("spec") or {}, job.get("status") or {}
-    found: dict[Any, Any] = {one.get("type"): one for one in status.get("conditions") or ()}
-    is_true = {type_ for type_, one in found.items() if one.get("status") == "True"}
+    conditions: dict[Any, Any] = {
+        condition.get("type"): condition for condition in status.get("conditions") or ()
+    }
+    is_true = {type_ for type_, condition in conditions.items() if condition.get("status") == "True"}
     if is_true & {names.SUCCEEDED, names.FAILED} or (spec.get("runPolicy") or {}).get("suspend"):
         return ""
     if names.ADMITTED in is_true:
         return "Active"
-    return "" if (found.get(names.ADMITTED) or {}).get("reason") == "InvalidSpec" else "Waiting"
+    return "" if (conditions.get(names.ADMITTED) or {}).get("reason") == "InvalidSpec" else "Waiting"
 
 
 def waits_for_data(job: Object) -> bool:
-    """Whether more data may change what is said of a waiting job: its data was not found ready, or was not enough when
-    its time to wait for it was over."""
+    """Whether more data may change the state of a waiting job: its data was not ready, or was incomplete when its
+    readiness timeout ended."""
     conditions = (job.get("status") or {}).get("conditions") or ()
-    ready: Mapping[str, Any] = next((one for one in conditions if one.get("type") == names.DATA_READY), {})
+    ready: Mapping[str, Any] = next(
+        (condition for condition in conditions if condition.get("type") == names.DATA_READY), {}
+    )
     return ready.get("status") != "True" or ready.get("reason") == Reason.TIMED_OUT
 
 
 def nodes_beside(job: Object | None) -> dict[str, list[str]]:
-    """The nodes that have, or get, the copies that a job reads which was admitted and has not ended, by the Dataset."""
+    """The nodes with the copies that an active job reads, present or planned, by Dataset."""
     if job is None or stage_of(job) != "Active":
         return {}
     uses = ((job.get("status") or {}).get("copies")) or ()
@@ -79,22 +83,22 @@ def use_of(
     now: str,
     users: tuple[str, ...] = (),
 ) -> UsersOfDataset:
-    """The use of a Dataset, by what is seen and by what its status remembers.
+    """The use of a Dataset, from its present users and from its status.
 
-    A use that ended while no operator looked counts as having ended now.
+    A use that ended while no operator ran counts as ended now.
 
     Args:
-        users: the first pods, by name, that mount it and that no TrainingJob made.
+        users: the first pods, by name, that mount it and belong to no TrainingJob.
     """
-    known = status or DatasetStatus()
-    was, active = known.in_use or known.active_jobs > 0, mounted or bool(jobs.active)
-    more = len(jobs.active) > known.active_jobs
+    previous = status or DatasetStatus()
+    was, active = previous.in_use or previous.active_jobs > 0, mounted or bool(jobs.active)
+    more = len(jobs.active) > previous.active_jobs
     return UsersOfDataset(
         jobs=jobs,
         mounted=mounted,
         users=users,
-        last_used=now if was != active else _past(known.last_used_time, now=now),
-        uses=tuple([*(past(one, now=now) for one in known.uses), *([now] if more else ())][-USES_KEPT:]),
+        last_used=now if was != active else _past(previous.last_used_time, now=now),
+        uses=tuple([*(past(time, now=now) for time in previous.uses), *([now] if more else ())][-USES_KEPT:]),
     )
 
 

@@ -95,12 +95,12 @@ def granted(
         return finding(names.GRANTED, False, EVICTED, text)
     if mine is not None and mine.short_of:
         return finding(names.GRANTED, False, QUOTA_EXCEEDED, allowed(mine))
-    refused = [one for one in clones if not one.copies]
+    refused = [clone for clone in clones if not clone.copies]
     if refused:
         return _without(refused)
-    kept = _kept_by_twin(eviction) if kept_by_twin else None
+    kept_finding = _kept_by_twin(eviction) if kept_by_twin else None
     if mine is None:
-        return kept or finding(
+        return kept_finding or finding(
             names.GRANTED, True, PRELOAD_DISABLED, "what jobs read is cached while there is room"
         )
     if mine.unplaced_bytes:
@@ -118,7 +118,7 @@ def granted(
         )
         return finding(names.GRANTED, True, TTL_SHORTER_THAN_LOAD, text)
     granted_text = f"{text}{further}" if copies else "nothing is asked for"
-    return kept or finding(names.GRANTED, True, "Granted", granted_text)
+    return kept_finding or finding(names.GRANTED, True, "Granted", granted_text)
 
 
 def _kept_by_twin(eviction: Eviction) -> Finding:
@@ -142,22 +142,22 @@ def _without(refused: Sequence[WantPlacement]) -> Finding:
         refused: at least one of which no copy was placed.
     """
     first = refused[0]
-    what = f"{counted(len(refused), 'clone')} of {human(first.subset_bytes)} for waiting jobs (spec.access.onLimit)"
+    clones = f"{counted(len(refused), 'clone')} of {human(first.subset_bytes)} for waiting jobs (spec.access.onLimit)"
     wait = "The jobs wait for a place at the copies that there are"
     if first.want.mode == "Replicate" and first.want.node_count is None:
         text = (
-            f"{what} found no nodes: with mode Replicate and without nodeCount one copy lies on every node already. "
+            f"{clones} found no nodes: with mode Replicate and without nodeCount one copy lies on every node already. "
             f"{wait}. Set spec.placement.nodeCount to the number of nodes of each copy"
         )
         return finding(names.GRANTED, False, NO_ROOM_FOR_CLONE, text)
     if first.short_of:
         text = (
-            f"quota {first.short_of} of the CacheCluster (spec.quotas) keeps out {what}. {wait}. Raise that quota, or "
-            "delete or unpin other Datasets that it counts"
+            f"quota {first.short_of} of the CacheCluster (spec.quotas) keeps out {clones}. {wait}. Raise that quota, "
+            "or delete or unpin other Datasets that it counts"
         )
         return finding(names.GRANTED, False, QUOTA_EXCEEDED, text)
     text = (
-        f"{what} found no room: each needs nodes without another copy that can take all of it"
+        f"{clones} found no room: each needs nodes without another copy that can take all of it"
         f"{' and have the labels of spec.placement.nodeSelector' if first.want.node_selector else ''}. {wait}. Add "
         "cache nodes or capacity"
     )
@@ -184,11 +184,11 @@ def evicted(*, uri: str, why: Finding) -> list[Finding]:
 
 def grant_of(*, mine: Sequence[WantPlacement], why: Finding) -> Grant:
     mask = np.zeros(slots.SLOTS, dtype=bool)
-    for one in mine:
-        for copy in one.copies:
+    for placement in mine:
+        for copy in placement.copies:
             for held in copy.nodes.values():
                 mask |= slots.mask_of(held)
-    granted_bytes = sum(one.wanted_bytes for one in mine)
+    granted_bytes = sum(placement.wanted_bytes for placement in mine)
     return Grant(
         bytes=granted_bytes,
         # Slots without a byte in them find room anywhere: alone they are no grant.

@@ -1,13 +1,12 @@
-"""What each dataset is granted of a cache: one pass over all mounts of a cache cluster.
+"""Grants of cache space: one pass over all mounts of a cache cluster.
 
-The mounts choose one after the other, each from what those before it have left: pinned ones first, then those that are
-in use, those that jobs wait for, timed ones before their time, and the idle ones in the order of their eviction
-policies. What finds no room, or no quota, is not granted; a mount that was granted more before gives up the end of the
-order of its slots. So what leaves the cache is what has least worth, and nothing is promised twice.
+The mounts choose in turn, each from the space that the earlier ones left: pinned mounts first, then those in use, those
+that jobs wait for, timed ones before their time, and idle ones in the order of their eviction policies. Data without
+room or quota is not granted. A mount whose grant shrinks gives up the last slots of its order. So the data of least
+value leaves the cache, and no byte is promised twice.
 
-Equal input gives equal grants, and each mount keeps its nodes where it can, so that the grants of a cache at rest stay.
-A pass that follows another one places only those mounts anew that ask for something else, or find no more the room that
-they had.
+Equal input gives equal grants, and each mount keeps its nodes if possible, so the grants of an idle cache are stable. A
+pass places a mount again only if its demand changed, or its previous room is no longer free.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,24 +36,25 @@ class GrantTier(IntEnum):
     """Idle, and its time is not over."""
     IDLE = 4
     DUE = 5
-    """Its time is over: it is evicted, whether room is needed or not, until a job asks for it."""
+    """Its time is over: it is evicted even if no room is needed, until a job needs it again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MountDemand:
-    """A mount as the pass sees it.
+    """The demand of a mount in one pass.
 
     Attributes:
+        path: the mount's path in the cache.
         manifest: digest of the version.
-        wants: what it is wanted for; clones last.
+        wants: the wants of Datasets and Preloads; clones last.
         totals: sums over the files under the paths of each want.
-        candidates: nodes that may hold some of it; their free bytes are worked out here.
-        tier: who chooses first.
-        value: within a tier the largest chooses first.
-        held_before: nodes that each copy of a want was given before, by its id.
-        payers: by the key of a want the quotas that its bytes count to.
-        filled: bytes on each node that reads have brought there; only of a mount that no Dataset preloads.
-        readers: where each Dataset is read whose data follows its jobs, by the key of its own want.
+        candidates: nodes that may hold its data; the pass computes their free bytes.
+        tier: lower tiers choose first.
+        value: within a tier, the largest value chooses first.
+        held_before: the previous nodes of each want's copies, by the copy's id.
+        payers: the quotas that count a want's bytes, by the want's key.
+        filled: bytes on each node that reads have cached; only of a mount that no Dataset preloads.
+        readers: where a Dataset whose data follows its jobs is read, by the key of its own want.
     """
 
     path: str
@@ -75,8 +75,8 @@ class MountDemand:
 
     @property
     def order(self) -> tuple[int, bool, float, str]:
-        """Sorts who chooses first to the front. Of those that jobs need, who has a grant keeps it: two that do not fit
-        together would else push each other out."""
+        """Sort key: the mount that chooses first is the smallest. Among mounts that jobs need, those with a grant come
+        first: otherwise two that do not fit together would evict each other in turn."""
         needed = self.tier in (GrantTier.ACTIVE, GrantTier.WAITING)
         has_some = any(nodes for copies in self.held_before.values() for nodes in copies.values())
         return (self.tier, needed and not has_some, -self.value, self.path)
@@ -84,12 +84,12 @@ class MountDemand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrantInput:
-    """All that the grants of a cache cluster depend on.
+    """The complete input of the grants of a cache cluster.
 
     Attributes:
-        mounts: its mounts.
-        usable: bytes that all of these together may take on each node.
-        quotas: bytes of each quota, by its name.
+        mounts: the demand of each mount.
+        usable: bytes on each node that all mounts together may use.
+        quotas: bytes of each quota, by name.
     """
 
     mounts: tuple[MountDemand, ...]
@@ -99,13 +99,13 @@ class GrantInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MountGrant:
-    """What a mount is granted.
+    """The grant of one mount.
 
     Attributes:
-        tier: in which it chose.
-        placements: what each want comes to.
-        node_bytes: bytes that it may take on each node.
-        evicted: whether it has to leave the cache as a whole.
+        tier: the tier in which it chose.
+        placements: the placement of each want.
+        node_bytes: bytes that it may use on each node.
+        evicted: whether all of it must leave the cache.
         largest_cache: bytes of the largest cache among its candidates.
     """
 
@@ -118,11 +118,11 @@ class MountGrant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """A grant with placements, and what it was made from.
+    """A grant with the demand that it answers.
 
     Attributes:
-        room: what was free on the candidates, and left of the quotas; only of a grant that more room would change:
-            it is not all that was asked for, or it is cramped.
+        room: free bytes of the candidates and of the quotas at the time. Set only if more room would change the grant:
+            it is incomplete or cramped.
     """
 
     demand: MountDemand
@@ -131,18 +131,18 @@ class Placed:
 
 
 FreeNodes = dict[str, tuple[Candidate, Candidate]]
-"""Candidates by name, and the same with the bytes that were free on them: most mounts choose from nearly the same."""
+"""Candidates by name, each also with its free bytes. A cache: most mounts share their candidates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grants:
-    """What all mounts of a cache cluster are granted, by their paths, and what is left of nodes and quotas.
+    """The grants of all mounts of a cache cluster, by path, and the free bytes of nodes and quotas after them.
 
     Attributes:
-        placed: the same grants with what they were made from, for the next pass.
+        placed: the grants with their demands, for the next pass.
         needed: bytes that a cache needs for each mount (`_needed`).
-        usable: bytes that all mounts together could take on each node.
-        nodes: the candidates that mounts chose from last, for the next pass.
+        usable: bytes on each node that all mounts together could use.
+        nodes: the candidates of the last mounts, for the next pass.
     """
 
     mounts: Mapping[str, MountGrant]
@@ -154,130 +154,132 @@ class Grants:
     nodes: FreeNodes = field(default_factory=dict, compare=False)
 
 
-def grant(given: GrantInput, *, before: Grants | None = None) -> Grants:
-    """Let the mounts of a cache cluster choose, one after the other.
+def grant(inputs: GrantInput, *, before: Grants | None = None) -> Grants:
+    """Let the mounts of a cache cluster choose in turn.
 
     Args:
-        given: the mounts and the room.
-        before: the grants that are in force: who finds the room for these keeps them, although others might lie
-            better: what moves has to be read again.
+        inputs: the mounts and the room.
+        before: the present grants. A mount keeps its grant while the room is free, even if another placement would be
+            better: moved data must be read again.
     """
     before = before if before is not None else Grants(mounts={}, free={}, quotas={})
-    free, quotas = dict(given.usable), dict(given.quotas)
-    found: dict[str, Placed] = {}
+    free, quotas = dict(inputs.usable), dict(inputs.quotas)
+    placed: dict[str, Placed] = {}
     needed: dict[str, int] = {}
-    taken = {path: one.grant.node_bytes for path, one in before.placed.items()}
-    change = RoomChange(usable=given.usable, before=before.usable, taken=taken)
-    for mount in sorted(given.mounts, key=lambda one: one.order):
+    previous_bytes = {path: placed_mount.grant.node_bytes for path, placed_mount in before.placed.items()}
+    change = RoomChange(usable=inputs.usable, before=before.usable, taken_before=previous_bytes)
+    for mount in sorted(inputs.mounts, key=lambda demand: demand.order):
         mount = _with_known_quotas(mount, quotas)
-        known, comparable = before.placed.get(mount.path), change.reach(mount.path)
-        if known is not None and comparable and _finds_the_same(mount, known, change):
-            chosen = known
+        previous, comparable = before.placed.get(mount.path), change.reach(mount.path)
+        if previous is not None and comparable and _finds_the_same(mount, previous, change):
+            chosen = previous
         else:
-            chosen = _chosen(mount, free=free, quotas=quotas, before=known, nodes=before.nodes)
-            change.take(chosen.grant.node_bytes, before=taken[mount.path] if comparable else {})
+            chosen = _chosen(mount, free=free, quotas=quotas, before=previous, nodes=before.nodes)
+            change.take(chosen.grant.node_bytes, before=previous_bytes[mount.path] if comparable else {})
         for node, size in chosen.grant.node_bytes.items():
             free[node] = free.get(node, 0) - size
-        for one in chosen.grant.placements:
-            for quota, cost in one.charges.items():
+        for placement in chosen.grant.placements:
+            for quota, cost in placement.charges.items():
                 quotas[quota] -= cost
-        found[mount.path] = chosen
+        placed[mount.path] = chosen
         if not mount.payers:
-            needed[mount.path] = before.needed[mount.path] if chosen is known else _needed(chosen).size
-    needed |= _needed_within(given.quotas, [one for path, one in found.items() if path not in needed])
-    grants = {path: one.grant for path, one in found.items()}
+            needed[mount.path] = before.needed[mount.path] if chosen is previous else _needed(chosen).size
+    needed |= _needed_within(inputs.quotas, [mount for path, mount in placed.items() if path not in needed])
+    grants = {path: placed_mount.grant for path, placed_mount in placed.items()}
     return Grants(
         mounts=grants,
         free=free,
         quotas=quotas,
-        placed=found,
+        placed=placed,
         needed=needed,
-        usable=given.usable,
+        usable=inputs.usable,
         nodes=before.nodes,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Needed:
-    """Bytes that a cache needs for a mount, and those of them that count to each quota."""
+    """Bytes that a cache needs for a mount, in all and by quota."""
 
     size: int = 0
     charged: Mapping[str, int] = field(default_factory=dict)
 
 
 def _needed_within(quotas: Mapping[str, int], mounts: Iterable[Placed]) -> dict[str, int]:
-    """Bytes that a cache needs for each of the mounts that quotas count, by its path.
+    """Bytes that a cache needs for each mount that quotas count, by path.
 
-    What quotas keep out is not needed. How much that is follows from what is asked for, never from what was granted:
-    with fewer nodes a dataset that lies on every node leaves more of a quota to others, so a worker that is to leave
-    would be needed again as soon as it drains.
+    Data that quotas refuse is not needed. The amount is computed from the demand, never from the grants: with fewer
+    nodes, a dataset on every node leaves more of a quota to others, so a leaving worker would be needed again when it
+    drains.
     """
-    left, found = dict(quotas), {}
-    for one in sorted(mounts, key=lambda one: (one.demand.tier, -one.demand.value, one.demand.path)):
-        limits = {quota: _quota_left(one.demand, left[quota]) for quota in one.demand.quotas}
-        needed = _needed(one, limits)
-        found[one.demand.path] = needed.size
-        left |= {quota: left[quota] - size for quota, size in needed.charged.items()}
-    return found
+    quota_room, sizes = dict(quotas), {}
+    for mount in sorted(
+        mounts, key=lambda mount: (mount.demand.tier, -mount.demand.value, mount.demand.path)
+    ):
+        limits = {quota: _quota_left(mount.demand, quota_room[quota]) for quota in mount.demand.quotas}
+        needed = _needed(mount, limits)
+        sizes[mount.demand.path] = needed.size
+        quota_room |= {quota: quota_room[quota] - size for quota, size in needed.charged.items()}
+    return sizes
 
 
 def _needed(placed: Placed, limits: Mapping[str, int] | None = None) -> _Needed:
-    """Bytes that a cache needs for a mount, each copy that is asked for counted; none while it is idle or due.
+    """Bytes that a cache needs for a mount, counting each wanted copy; none while it is idle or due.
 
-    It does not depend on how many nodes there are: a copy on every node counts as one.
+    The result does not depend on the number of nodes: a copy on every node counts once.
     """
     grant = placed.grant
     if grant.tier not in (GrantTier.PINNED, GrantTier.ACTIVE, GrantTier.WAITING, GrantTier.KEPT):
         return _Needed()
     if not grant.placements:
         return _Needed(size=max(grant.node_bytes.values(), default=0))
-    left = dict(limits or {})
-    # What Datasets and Preloads want of the same files lies on the same nodes; each quota pays for it once.
-    own: dict[tuple[str, ...], int] = {}
+    quota_room = dict(limits or {})
+    # Datasets and Preloads that want the same files share their nodes; each quota pays for the bytes once.
+    bytes_by_paths: dict[tuple[str, ...], int] = {}
     paid: dict[tuple[str, tuple[str, ...]], int] = {}
     further = 0
-    for one in grant.placements:
-        want = one.want
-        copy = one.subset_bytes
+    for placement in grant.placements:
+        want = placement.want
+        copy = placement.subset_bytes
         if want.mode == "Replicate":
             copy *= len(want.nodes) or want.node_count or 1
         payers = placed.demand.payers.get(want.key, ())
         before = {quota: 0 if want.beside else paid.get((quota, want.paths), 0) for quota in payers}
-        allowed = max(min([copy * want.copies, *(before[quota] + left[quota] for quota in payers)]), 0)
+        allowed = max(min([copy * want.copies, *(before[quota] + quota_room[quota] for quota in payers)]), 0)
         if want.beside:
-            allowed -= allowed % max(copy, 1)  # a part of a further copy is of no use to anybody
+            allowed -= allowed % max(copy, 1)  # a partial further copy is useless
             further += allowed
         else:
-            own[want.paths] = max(own.get(want.paths, 0), allowed)
+            bytes_by_paths[want.paths] = max(bytes_by_paths.get(want.paths, 0), allowed)
         for quota in payers:
             cost = max(allowed - before[quota], 0)
-            left[quota] -= cost
+            quota_room[quota] -= cost
             if not want.beside:
                 paid[quota, want.paths] = before[quota] + cost
-    charged = {quota: limit - left[quota] for quota, limit in (limits or {}).items()}
-    return _Needed(size=sum(own.values()) + further, charged=charged)
+    charged = {quota: limit - quota_room[quota] for quota, limit in (limits or {}).items()}
+    return _Needed(size=sum(bytes_by_paths.values()) + further, charged=charged)
 
 
-def _finds_the_same(mount: MountDemand, known: Placed, change: RoomChange) -> bool:
-    """Whether a mount asks for what it asked for, and finds the room that it was granted: then it is granted the same.
+def _finds_the_same(mount: MountDemand, previous: Placed, change: RoomChange) -> bool:
+    """Whether a mount has the same demand and finds its previous room, so that its grant stays.
 
-    What more room would change, and what quotas leave to one of all their mounts, is looked at each time.
+    A grant that more room would change, or that quotas limit, is computed in every pass.
     """
     return (
-        known.demand is mount
-        and known.room is None
-        and bool(known.grant.placements)
+        previous.demand is mount
+        and previous.room is None
+        and bool(previous.grant.placements)
         and not mount.payers
-        and not change.concerns(known.grant.node_bytes)
+        and not change.concerns(previous.grant.node_bytes)
     )
 
 
 def _with_known_quotas(mount: MountDemand, quotas: Mapping[str, int]) -> MountDemand:
-    """The mount without quotas that were removed since it was looked at."""
+    """The mount's demand without quotas that have been removed."""
     if all(quota in quotas for names in mount.payers.values() for quota in names):
         return mount
-    known = {key: tuple(quota for quota in names if quota in quotas) for key, names in mount.payers.items()}
-    return replace(mount, payers=known)
+    payers = {key: tuple(quota for quota in names if quota in quotas) for key, names in mount.payers.items()}
+    return replace(mount, payers=payers)
 
 
 def _chosen(
@@ -291,69 +293,71 @@ def _chosen(
     if mount.tier is GrantTier.DUE:
         return Placed(demand=mount, grant=MountGrant(tier=mount.tier, evicted=True))
     if not mount.wants:
-        # Reads have filled it. It stays as it is, or leaves as a whole: what is read most is not known here.
+        # Reads have filled it. It is kept or evicted as a whole: which blocks are read most is unknown here.
         stays = mount.tier in (GrantTier.PINNED, GrantTier.ACTIVE) or all(
             size <= free.get(node, 0) for node, size in mount.filled.items()
         )
-        kept = mount.filled if stays else {}
-        return Placed(demand=mount, grant=MountGrant(tier=mount.tier, node_bytes=kept, evicted=not stays))
-    left = {quota: _quota_left(mount, quotas[quota]) for quota in mount.quotas}
+        filled = mount.filled if stays else {}
+        return Placed(demand=mount, grant=MountGrant(tier=mount.tier, node_bytes=filled, evicted=not stays))
+    quota_room = {quota: _quota_left(mount, quotas[quota]) for quota in mount.quotas}
     if before is not None and before.grant.placements and same_placement(before.demand, mount):
-        known = before.grant
-        same_room = before.room is not None and before.room == _room(mount, free, left)
+        previous_grant = before.grant
+        same_room = before.room is not None and before.room == _room(mount, free, quota_room)
         fits = before.room is None and still_fits(
-            mount, known.placements, known.node_bytes, free=free, quotas=left
+            mount, previous_grant.placements, previous_grant.node_bytes, free=free, quotas=quota_room
         )
-        if same_room or (fits and not is_cramped(mount, known.placements, free=free)):
+        if same_room or (fits and not is_cramped(mount, previous_grant.placements, free=free)):
             if before.demand is mount:
                 return before
-            if known.tier is not mount.tier:
-                known = replace(known, tier=mount.tier)
-            return Placed(demand=mount, grant=known, room=before.room)
+            if previous_grant.tier is not mount.tier:
+                previous_grant = replace(previous_grant, tier=mount.tier)
+            return Placed(demand=mount, grant=previous_grant, room=before.room)
     inputs = PlacementInput(
         mount=mount.path,
         manifest=mount.manifest,
         wants=mount.wants,
         totals=mount.totals,
-        candidates=tuple(_with_room(mount.candidates, free, known=nodes)),
+        candidates=tuple(_with_room(mount.candidates, free, previous=nodes)),
         held_before={**mount.held_before, **(_held(before.grant.placements) if before is not None else {})},
         payers=mount.payers,
-        quotas=left,
+        quotas=quota_room,
         readers=mount.readers,
     )
     placements = place(inputs)
-    made = MountGrant(
+    new_grant = MountGrant(
         tier=mount.tier,
         placements=placements,
         node_bytes=occupied(placements),
-        largest_cache=max((one.node.capacity_bytes for one in mount.candidates), default=0),
+        largest_cache=max((candidate.node.capacity_bytes for candidate in mount.candidates), default=0),
     )
-    whole = all(_has_all(one) for one in placements) and not is_cramped(mount, placements, free=free)
-    return Placed(demand=mount, grant=made, room=None if whole else _room(mount, free, left))
+    whole = all(_has_all(placement) for placement in placements) and not is_cramped(
+        mount, placements, free=free
+    )
+    return Placed(demand=mount, grant=new_grant, room=None if whole else _room(mount, free, quota_room))
 
 
 def _held(placements: Iterable[WantPlacement]) -> dict[str, dict[str, frozenset[str]]]:
-    """The nodes of each copy: what was granted last is newer than what statuses say."""
-    return {one.want.key: one.holders for one in placements if one.copies}
+    """The nodes of each copy: the last grant is newer than the statuses."""
+    return {placement.want.key: placement.holders for placement in placements if placement.copies}
 
 
 def _room(mount: MountDemand, free: Mapping[str, int], quotas: Mapping[str, int]) -> object:
-    return [free.get(one.node.name, 0) for one in mount.candidates], dict(quotas)
+    return [free.get(candidate.node.name, 0) for candidate in mount.candidates], dict(quotas)
 
 
 def _has_all(placement: WantPlacement) -> bool:
-    """Whether more room would change nothing of a placement."""
+    """Whether more room would not change a placement."""
     want = placement.want
     grows = want.mode == "Replicate" and want.node_count is None and not want.nodes
     return not placement.unplaced_bytes and len(placement.copies) >= want.copies and not grows
 
 
 def is_cramped(mount: MountDemand, placements: Sequence[WantPlacement], *, free: Mapping[str, int]) -> bool:
-    """Whether more room would have a partition lie otherwise: on fewer nodes, whole on each, or in other shares."""
-    capacities = {one.node.name: one.node.capacity_bytes for one in mount.candidates}
-    for one in placements:
-        size, want = one.subset_bytes, one.want
-        for copy in one.copies:
+    """Whether more room would change a partition: fewer nodes, a whole copy on each, or other shares."""
+    capacities = {candidate.node.name: candidate.node.capacity_bytes for candidate in mount.candidates}
+    for placement in placements:
+        size, want = placement.subset_bytes, placement.want
+        for copy in placement.copies:
             if copy.mode is not Mode.PARTITION or len(copy.nodes) < 2:
                 continue
             sizes = sorted(capacities.get(node, 0) for node in copy.nodes)
@@ -379,42 +383,42 @@ def still_fits(
     free: Mapping[str, int],
     quotas: Mapping[str, int],
 ) -> bool:
-    """Whether a placement that has all that was asked for finds its room also in what is free now."""
-    if not all(_has_all(one) for one in placements):
+    """Whether a complete placement still fits in the free room."""
+    if not all(_has_all(placement) for placement in placements):
         return False
     if any(size > free.get(node, 0) for node, size in node_bytes.items()):
         return False
     charged: dict[str, int] = {}
-    for one in placements:
-        for quota, cost in one.charges.items():
+    for placement in placements:
+        for quota, cost in placement.charges.items():
             charged[quota] = charged.get(quota, 0) + cost
     return all(size <= quotas[quota] for quota, size in charged.items())
 
 
-def same_placement(one: MountDemand, other: MountDemand) -> bool:
-    """Whether two demands of a mount call for the same placement, given the same room: but for what has arrived by now
-    of what was granted, and for a limit of bandwidth, a start or a comparison."""
-    return one is other or (
-        one.manifest == other.manifest
-        and lasting(one.wants) == lasting(other.wants)
-        and one.payers == other.payers
-        and one.readers == other.readers
-        and _same_candidates(one, other)
+def same_placement(first: MountDemand, second: MountDemand) -> bool:
+    """Whether two demands of a mount lead to the same placement in the same room. Bytes that have arrived, bandwidth
+    limits, start times and comparisons do not matter."""
+    return first is second or (
+        first.manifest == second.manifest
+        and lasting(first.wants) == lasting(second.wants)
+        and first.payers == second.payers
+        and first.readers == second.readers
+        and _same_candidates(first, second)
     )
 
 
 def lasting(wants: Iterable[Want]) -> tuple[Want, ...]:
-    """Wants without what is no matter of place."""
+    """The wants without fields that do not affect their placement."""
     return tuple(replace(want, bandwidth=None, load=True, verify="None", check="") for want in wants)
 
 
-def _same_candidates(one: MountDemand, other: MountDemand) -> bool:
-    if one.candidates is other.candidates:
+def _same_candidates(first: MountDemand, second: MountDemand) -> bool:
+    if first.candidates is second.candidates:
         return True
-    if len(one.candidates) != len(other.candidates):
+    if len(first.candidates) != len(second.candidates):
         return False
-    selectors = [want.node_selector for want in other.wants if want.node_selector]
-    for mine, theirs in zip(one.candidates, other.candidates, strict=True):
+    selectors = [want.node_selector for want in second.wants if want.node_selector]
+    for mine, theirs in zip(first.candidates, second.candidates, strict=True):
         if mine is theirs:
             continue
         if _lasting_node(mine) != _lasting_node(theirs):
@@ -432,20 +436,22 @@ def _lasting_node(candidate: Candidate) -> object:
 
 
 def _with_room(
-    candidates: Iterable[Candidate], free: Mapping[str, int], *, known: FreeNodes
+    candidates: Iterable[Candidate], free: Mapping[str, int], *, previous: FreeNodes
 ) -> Iterable[Candidate]:
-    """The candidates with what is free on them. `known`: those of the last mount; most are the same for this one."""
-    for one in candidates:
-        node, left = one.node, max(free.get(one.node.name, 0), 0)
-        before = known.get(node.name)
-        if before is None or before[0] is not one or before[1].node.free_bytes != left:
-            before = known[node.name] = (one, replace(one, node=replace(node, free_bytes=left)))
+    """The candidates with their free bytes. `previous`: those of the last mounts, which most mounts share."""
+    for candidate in candidates:
+        node, free_bytes = candidate.node, max(free.get(candidate.node.name, 0), 0)
+        before = previous.get(node.name)
+        if before is None or before[0] is not candidate or before[1].node.free_bytes != free_bytes:
+            before = previous[node.name] = (
+                candidate,
+                replace(candidate, node=replace(node, free_bytes=free_bytes)),
+            )
         yield before[1]
 
 
-def _quota_left(mount: MountDemand, left: int) -> int:
-    """What of a quota a mount may take. What is pinned and there stays: a quota that is made smaller evicts nothing
-    that its owner must not lose."""
+def _quota_left(mount: MountDemand, quota_room: int) -> int:
+    """Bytes of a quota that a mount may use. Cached pinned data stays: a smaller quota must not evict it."""
     if mount.tier is not GrantTier.PINNED:
-        return max(left, 0)
-    return max(left, sum(one.node.held_bytes for one in mount.candidates))
+        return max(quota_room, 0)
+    return max(quota_room, sum(candidate.node.held_bytes for candidate in mount.candidates))

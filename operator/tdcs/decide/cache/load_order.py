@@ -113,16 +113,16 @@ def share(
     rates = {load.name: 0.0 for load in loads}
     open_loads = [load for load in loads if load.missing_bytes > 0]
     waiting = sum(load.waiting_jobs for load in open_loads)
-    left = max(capacity, 0.0)
+    bandwidth_left = max(capacity, 0.0)
     if waiting:
-        common = left * waiting_share
+        common = bandwidth_left * waiting_share
         for load in open_loads:
             rates[load.name] = min(common * load.waiting_jobs / waiting, load.limit)
-            left -= rates[load.name]
+            bandwidth_left -= rates[load.name]
     for load in sorted(open_loads, key=serving_order):
-        more = max(min(left, load.limit - rates[load.name]), 0.0)
+        more = max(min(bandwidth_left, load.limit - rates[load.name]), 0.0)
         rates[load.name] += more
-        left -= more
+        bandwidth_left -= more
     return rates
 
 

@@ -38,7 +38,7 @@ def source_of(
         redirects: endpoints to which its store may redirect readers; of a web source alone.
     """
     options = spec.source.options
-    given = {
+    settings = {
         "endpoint": spec.source.endpoint,
         "region": options.region,
         "pathStyle": None if options.path_style is None else str(options.path_style).lower(),
@@ -55,7 +55,7 @@ def source_of(
     }
     return Source(
         uri=canonical_uri(spec.source.uri),
-        options={key: value for key, value in given.items() if value is not None},
+        options={key: value for key, value in settings.items() if value is not None},
         credentials=credentials,
         address=address,
         ca_bundle=ca_bundle,

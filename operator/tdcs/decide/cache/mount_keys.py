@@ -1,10 +1,10 @@
-"""Whose keys a mount reads its source with, where several Datasets share it."""
+"""Which Dataset's keys a mount uses for its source, if several Datasets share it."""
 
 from enum import Enum
 
 
 class KeysAnswer(Enum):
-    """What a source says of the present keys of a Dataset."""
+    """A source's answer to the present keys of a Dataset."""
 
     TAKEN = "it takes them"
     REFUSED = "it refuses them"
@@ -15,7 +15,7 @@ class KeysAnswer(Enum):
 def may_mount(answer: KeysAnswer, *, shared: bool) -> bool:
     """Whether a source that is not mounted is mounted with the keys of one of its Datasets.
 
-    Mounting asks the source. Where others wait for the same mount, keys that may be refused are not tried first.
+    Mounting sends a request to the source. If other Datasets wait for the same mount, unverified keys are not used.
     """
     return not shared or answer in {KeysAnswer.TAKEN, KeysAnswer.SILENT}
 
@@ -24,28 +24,28 @@ def gets_keys(
     answer: KeysAnswer,
     *,
     alone: bool,
-    known: bool,
+    keys_known: bool,
     changed: bool,
     held: bool,
     held_by_others: bool,
     founded: bool,
 ) -> bool:
-    """Whether a mount that is there gets the keys of one of its Datasets, which are others than those that it has.
+    """Whether an existing mount gets the keys of one of its Datasets, which differ from its present keys.
 
-    The cache asks no source when a mount gets other keys, and all who share the mount read with them from then on: the
-    source must have taken them before. One that says nothing decides only for a namespace that shares with no other.
+    The cache does not verify new keys of a mount, and all its readers use them from then on, so the source must have
+    accepted them before. Without an answer, keys are used only if the mount belongs to a single namespace.
 
     Args:
-        alone: whether all Datasets of the mount are of this one's namespace.
-        known: whether this process knows with which keys it is mounted; not after a restart.
+        alone: whether all Datasets of the mount are in this one's namespace.
+        keys_known: whether this process knows the mount's present keys; false after a restart.
         changed: whether the Dataset had the mount's keys, or others, before.
-        held: whether some Dataset has the mount's keys still, and the source was not seen to refuse them.
-        held_by_others: whether one of another namespace has: nobody reads with keys of another namespace while its own
-            are good.
-        founded: whether the mount was made with these keys.
+        held: whether a Dataset still has the mount's keys, and the source has not refused them.
+        held_by_others: whether a Dataset of another namespace has them: no namespace reads with another's keys while
+            its own are valid.
+        founded: whether the mount was created with these keys.
     """
     if answer in {KeysAnswer.REFUSED, KeysAnswer.AWAITED}:
         return False
-    if answer is KeysAnswer.SILENT and not alone and (known or not founded):
+    if answer is KeysAnswer.SILENT and not alone and (keys_known or not founded):
         return False
-    return not known or not held or (changed and not held_by_others)
+    return not keys_known or not held or (changed and not held_by_others)

@@ -1,4 +1,4 @@
-"""What of each node's cache can be granted, and which nodes hold more than that just now."""
+"""Grantable cache space of each node, and the nodes that hold more than was granted."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from tdcs.decide.place.slot_nodes import RESERVE_RATIO
 from tdcs.model.agent_state import AgentState
 
 STEPS = 64
-"""What others take of a disk counts in so many steps, so that a placement does not follow every log line."""
+"""Disk use of other programs is rounded to this many steps, so that placements do not follow every log line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,13 +19,13 @@ class NodeSpace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Granted:
-    """What a mount may have of the cache now, on the nodes that concern it.
+    """The cache space that a mount may use now, on its nodes.
 
     Attributes:
-        grant: what the pass came to.
-        room: bytes that it may take on each of them, its own included, beside what others are granted.
-        crowded: those that hold more than was granted there: what is not granted leaves these at once.
-        waits: those on which others have to leave before it finds the room that it is granted.
+        grant: its grant.
+        room: bytes that it may use on each node, including its present ones, next to the grants of others.
+        crowded: nodes that hold more than was granted: data without a grant leaves them at once.
+        waits: nodes on which others must leave before its grant fits.
     """
 
     grant: MountGrant
@@ -35,13 +35,13 @@ class Granted:
 
 
 def usable_on(node: NodeSpace, *, managed: Collection[str]) -> int:
-    """Bytes that the managed mounts together may take on a node.
+    """Bytes that the managed mounts together may use on a node.
 
-    Left out are a reserve, bytes that belong to no version (views keep them alive, or they are about to go), what
-    other programs have of the disk, and what mounts hold there of which nothing else is known yet.
+    Excluded are a reserve, bytes of no version (kept by open views, or about to be deleted), disk use of other
+    programs, and bytes of mounts that are not managed yet.
     """
     state, capacity = node.state, node.capacity
-    held = {path: one.held_bytes for path, one in state.mounts.items()}
+    held = {path: mount.held_bytes for path, mount in state.mounts.items()}
     strangers = sum(size for path, size in held.items() if path not in managed)
     free = capacity - int(capacity * RESERVE_RATIO) - strangers
     step = max(capacity // STEPS, 1)
@@ -57,19 +57,19 @@ def physical_bytes(node: NodeSpace) -> int:
 
 
 def is_crowded(node: NodeSpace, granted: Mapping[str, int]) -> bool:
-    """Whether there is more on a node than was granted, so that what was granted finds no room yet.
+    """Whether a node holds more than was granted, so that a grant does not fit yet.
 
     Args:
-        node: its cache.
-        granted: bytes there by mount.
+        node: the node's cache.
+        granted: granted bytes on the node, by mount.
     """
-    held = {path: one.held_bytes for path, one in node.state.mounts.items()}
-    asked = sum(max(held.get(path, 0), granted.get(path, 0)) for path in held.keys() | granted.keys())
-    return asked > physical_bytes(node)
+    held = {path: mount.held_bytes for path, mount in node.state.mounts.items()}
+    needed = sum(max(held.get(path, 0), granted.get(path, 0)) for path in held.keys() | granted.keys())
+    return needed > physical_bytes(node)
 
 
 def has_to_wait(node: NodeSpace, *, path: str, granted: int) -> bool:
-    """Whether a mount has to wait on a node with what it is granted there, until others have left."""
-    held = {mount: one.held_bytes for mount, one in node.state.mounts.items()}
-    others = sum(there for mount, there in held.items() if mount != path)
-    return granted > held.get(path, 0) and others + granted > physical_bytes(node)
+    """Whether a mount must wait on a node until others have freed the room of its grant."""
+    held = {mount: state.held_bytes for mount, state in node.state.mounts.items()}
+    held_by_others = sum(size for mount, size in held.items() if mount != path)
+    return granted > held.get(path, 0) and held_by_others + granted > physical_bytes(node)

@@ -1,4 +1,4 @@
-"""What would go with which cache workers: for whoever decides over workers."""
+"""Data that would be lost with cache workers, for decisions about scaling in."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,13 +16,13 @@ Reader = TypeVar("Reader", covariant=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeHolding:
-    """What of a mount lies on one node.
+    """Data of a mount on one node.
 
     Attributes:
-        held_bytes: all of it.
-        complete: slots that lie there as a whole.
-        present: slots of which at least one block lies there.
-        version: digest of the manifest by which that was counted: what lies there of another version is another thing.
+        held_bytes: bytes on the node.
+        complete: slots that are complete on the node.
+        present: slots with at least one block on the node.
+        version: digest of the manifest that was used for counting; blocks of other versions do not count.
     """
 
     held_bytes: int = 0
@@ -33,15 +33,15 @@ class NodeHolding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MountLedger(Generic[Reader]):
-    """What of one mount lies where.
+    """Location of one mount's data.
 
     Attributes:
         sizes: bytes of each slot.
-        nodes: what lies on each node.
-        draining: the workers that it was placed without.
-        live: the workers that could be reached then.
-        busy: whether something is still to be brought somewhere.
-        moving: whether something is still to be brought away from the workers that leave.
+        nodes: the mount's data on each node.
+        draining: the workers that its placement left out.
+        live: the workers that were reachable then.
+        busy: whether loads or copies are still to be done.
+        moving: whether data is still to be copied away from draining workers.
     """
 
     path: str
@@ -54,34 +54,34 @@ class MountLedger(Generic[Reader]):
     moving: bool = False
 
     def bytes_on(self, node: str) -> int:
-        """Bytes that lie on a node, whether elsewhere too or not."""
+        """Bytes on a node, including those that other nodes hold too."""
         return self.nodes[node].held_bytes if node in self.nodes else 0
 
     def last_copies(self, *, node: str, draining: frozenset[str]) -> int:
-        """Bytes on a node that lie nowhere but on it and on others that leave.
+        """Bytes on a node that only this node and draining ones hold.
 
-        Of a slot that lies on the node in part it counts whether a staying node has some of it: which blocks these are
-        is not known here (`moving` says when no more can be brought).
+        A slot that is incomplete on the node counts as held elsewhere if a staying node has any of its blocks: which
+        blocks those are is unknown here (`moving` tells when no more can be copied).
         """
-        own = self.nodes.get(node)
-        if own is None or not own.held_bytes:
+        holding = self.nodes.get(node)
+        if holding is None or not holding.held_bytes:
             return 0
         staying = [
             held
             for name, held in self.nodes.items()
-            if name != node and name not in draining and held.version == own.version
+            if name != node and name not in draining and held.version == holding.version
         ]
-        alone = slots.difference(own.complete, *(held.complete for held in staying))
-        partial = slots.difference(own.present, own.complete)
+        alone = slots.difference(holding.complete, *(held.complete for held in staying))
+        partial = slots.difference(holding.present, holding.complete)
         partial_alone = slots.difference(partial, *(held.present for held in staying))
         whole = slots.bytes_in(partial, self.sizes)
-        rest = max(own.held_bytes - slots.bytes_in(own.complete, self.sizes), 0)
+        partial_bytes = max(holding.held_bytes - slots.bytes_in(holding.complete, self.sizes), 0)
         share = slots.bytes_in(partial_alone, self.sizes) / whole if whole else 0.0
-        return slots.bytes_in(alone, self.sizes) + int(rest * share)
+        return slots.bytes_in(alone, self.sizes) + int(partial_bytes * share)
 
 
 class HeldSlots(Protocol):
-    """The slots of a mount that lie on a node as a whole, and those of which at least one block does."""
+    """The slots of a mount that are complete on a node, and those with at least one block there."""
 
     @property
     def complete(self) -> bytes: ...
@@ -93,11 +93,11 @@ class HeldSlots(Protocol):
 def last_holders(
     held: Mapping[str, HeldSlots], *, sizes: slots.Sizes, leaving: frozenset[str]
 ) -> frozenset[str]:
-    """The nodes with bytes of a mount that lie on no other node but those that leave: those of which
-    `MountLedger.last_copies` is above zero, of all nodes at once.
+    """The nodes with bytes of a mount that no other staying node holds: those whose `MountLedger.last_copies` is above
+    zero, computed for all nodes at once.
 
     Args:
-        held: what lies on each node.
+        held: the mount's slots on each node.
         sizes: bytes of each slot.
         leaving: the nodes whose workers leave.
     """
@@ -120,11 +120,11 @@ def _rows(bitmaps: list[bytes]) -> _Rows:
 
 
 def _elsewhere(rows: _Rows, stays: npt.NDArray[np.bool_]) -> _Rows:
-    """Of each row, the slots that lie on a staying node that is another one."""
+    """For each row, the slots that another staying node holds."""
     staying = rows[stays]
     if not len(staying):
         return np.zeros_like(rows)
     so_far: _Rows = np.bitwise_or.accumulate(staying, axis=0)
     twice: _Rows = np.bitwise_or.reduce(staying[1:] & so_far[:-1], axis=0)
-    # What lies on one staying node lies elsewhere for all nodes but that one.
+    # A slot that one staying node holds is held elsewhere for all nodes but that one.
     return np.where(stays[:, np.newaxis], twice, so_far[-1])

@@ -1,18 +1,18 @@
-"""How the room that mounts find in a pass over a cache differs from what they found in the pass before."""
+"""Difference in free room between two passes over a cache."""
 
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 
 class RoomChange:
-    """The difference, on the nodes where there is one, at the mount that the pass has reached.
+    """The difference by node, at the mount that the present pass has reached.
 
-    Next to all of many mounts find what they found before. So these need not be looked at to know what they come to.
+    Most mounts find the same room as before, so their grants stay and need not be computed again.
 
     Args:
-        usable: bytes on each node that all mounts together may take now.
-        before: the same in the pass before.
-        taken: what each mount took on each node in that pass, in the order in which they chose.
+        usable: bytes on each node that all mounts together may use now.
+        before: the same in the previous pass.
+        taken_before: bytes of each mount on each node in the previous pass, in the order of choosing.
     """
 
     def __init__(
@@ -20,32 +20,32 @@ class RoomChange:
         *,
         usable: Mapping[str, int],
         before: Mapping[str, int],
-        taken: Mapping[str, Mapping[str, int]],
+        taken_before: Mapping[str, Mapping[str, int]],
     ) -> None:
-        self._taken = taken
-        self._order = iter(taken)
+        self._taken_before = taken_before
+        self._order = iter(taken_before)
         self._passed: set[str] = set()
         self._by_node: dict[str, int] = {}
         self._add(usable, minus=before)
 
     def reach(self, mount: str) -> bool:
-        """Go on to the mount that chooses next; whether what it found in the pass before can be compared: it had chosen
-        by then, and after no other mount than those that have gone before it now, or are gone."""
-        if mount in self._passed or mount not in self._taken:
+        """Go on to the next mount. Returns whether its room can be compared with the previous pass: it took part then,
+        and every mount that chose before it has also chosen before it now, or is gone."""
+        if mount in self._passed or mount not in self._taken_before:
             return False
         for earlier in self._order:
             self._passed.add(earlier)
             if earlier == mount:
                 return True
-            self._add(self._taken[earlier])
+            self._add(self._taken_before[earlier])
         return False
 
     def concerns(self, nodes: Collection[str]) -> bool:
-        """Whether there is more or less room on one of these nodes."""
+        """Whether the room on one of these nodes differs."""
         return not self._by_node.keys().isdisjoint(nodes)
 
     def take(self, now: Mapping[str, int], *, before: Mapping[str, int]) -> None:
-        """The mount that was reached takes so much on each node, and took so much when it was passed before."""
+        """Record the bytes that the present mount takes on each node, and those of its previous pass."""
         self._add(before, minus=now)
 
     def _add(self, plus: Mapping[str, int], *, minus: Mapping[str, int] = MappingProxyType({})) -> None:

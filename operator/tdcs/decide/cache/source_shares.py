@@ -1,4 +1,4 @@
-"""What each load may read of a store a second, where Datasets declare a bandwidth or one was measured."""
+"""Bandwidth limit of each load of a store, from the bandwidths that Datasets declare or from a measurement."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -6,17 +6,17 @@ from dataclasses import replace
 from tdcs.decide.cache.load_order import Load, share
 
 STEPS = 256
-"""Shares are whole parts of the bandwidth, so that they stay while a load goes on; none is less than one part: a load
-that nobody waits for goes on, too."""
+"""Shares are multiples of this part of the bandwidth, so that they are stable during a load. Each is at least one part,
+so that a load without waiting jobs continues too."""
 
 Place = tuple[str, str]
 """Cache cluster and engine path of a mount."""
 
 
 def divided(loads: Mapping[Place, Load], *, capacity: int | None) -> dict[Place, int]:
-    """The bytes a second of each load, of so many in all: empty when nothing limits them.
+    """The bytes a second of each load, out of `capacity`; empty without a limit.
 
-    One that lacks nothing may have all of it: it reads nothing.
+    A load that lacks nothing gets the whole capacity, as it reads nothing.
     """
     if capacity is None:
         return {}
@@ -29,7 +29,7 @@ def divided(loads: Mapping[Place, Load], *, capacity: int | None) -> dict[Place,
 
 
 def tenant_limits(declared: Iterable[Mapping[str, int | None]]) -> dict[str, int]:
-    """The least that each namespace declares for a store, of those that declare anything."""
+    """The lowest limit that each namespace declares for a store; namespaces without one are left out."""
     limits: dict[str, int] = {}
     for mount in declared:
         for namespace, limit in mount.items():
@@ -39,38 +39,38 @@ def tenant_limits(declared: Iterable[Mapping[str, int | None]]) -> dict[str, int
 
 
 def limiting_namespace(readers: Iterable[str], *, limits: Mapping[str, int]) -> str | None:
-    """The namespace with the limit that a mount has: of several that read it the highest counts, for a lower one would
-    slow others. None: one of them declares nothing.
+    """The namespace whose limit applies to a mount: the highest of its readers, as a lower one would slow the others.
+    None when one of them declares no limit.
     """
-    found = sorted(readers)
-    if not found or any(namespace not in limits for namespace in found):
+    namespaces = sorted(readers)
+    if not namespaces or any(namespace not in limits for namespace in namespaces):
         return None
-    return max(found, key=lambda namespace: limits[namespace])
+    return max(namespaces, key=lambda namespace: limits[namespace])
 
 
 def divided_by_tenant(
     tenants: Mapping[str, Mapping[Place, Load]], *, limits: Mapping[str, int]
 ) -> dict[Place, int]:
-    """The bytes a second of each load where namespaces have limits: together they read no more than the highest limit,
-    and those of each no more than its own.
+    """The bytes a second of each load if namespaces have limits: all loads together stay within the highest limit, and
+    the loads of a namespace within its own.
     """
-    given: dict[Place, int] = {}
-    left = dict(tenants)
+    rates: dict[Place, int] = {}
+    remaining = dict(tenants)
     capacity = max((limits[namespace] for namespace in tenants), default=0)
-    while left:
-        together = {place: load for loads in left.values() for place, load in loads.items()}
+    while remaining:
+        together = {place: load for loads in remaining.values() for place, load in loads.items()}
         shares = divided(together, capacity=max(capacity, 1))
         beyond = [
             namespace
-            for namespace, loads in left.items()
+            for namespace, loads in remaining.items()
             if sum(shares[place] for place, load in loads.items() if load.missing_bytes > 0)
             > limits[namespace]
         ]
         if not beyond:
-            given |= shares
+            rates |= shares
             break
         for namespace in beyond:
-            given |= divided(left.pop(namespace), capacity=limits[namespace])
+            rates |= divided(remaining.pop(namespace), capacity=limits[namespace])
             capacity -= limits[namespace]
     idle = {
         place: limits[namespace]
@@ -78,23 +78,23 @@ def divided_by_tenant(
         for place, load in loads.items()
         if load.missing_bytes <= 0
     }
-    return given | idle
+    return rates | idle
 
 
 def beside_first(
     loads: Mapping[Place, Load], *, first: Place, ceiling: float, capacity: int
 ) -> dict[Place, int]:
-    """The bytes a second of each load beside the one that is served first, of a measured rate.
+    """The bytes a second of each load except the one that is served first, out of a measured rate.
 
-    That one has no limit: the measurement may be too low. The others get what it leaves.
+    The first load has no limit, as the measurement may be too low. The others share the rest.
 
     Args:
         first: the load that is served first.
-        ceiling: what it may come to read, in bytes a second.
+        ceiling: the most that it is expected to read, in bytes a second.
     """
     bounded = {
         place: replace(load, limit=min(load.limit, ceiling)) if place == first else load
         for place, load in loads.items()
     }
-    found = divided(bounded, capacity=capacity)
-    return {place: rate for place, rate in found.items() if place != first}
+    rates = divided(bounded, capacity=capacity)
+    return {place: rate for place, rate in rates.items() if place != first}

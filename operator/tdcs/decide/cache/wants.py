@@ -1,7 +1,7 @@
-"""What the data of a mount is wanted for: by the specs of Datasets and by Preloads.
+"""Wants: which data of a mount Datasets and Preloads want in the cache, and where.
 
-A mount may be wanted in several ways at once: by Datasets of one source with placements of their own, and by
-Preloads. Each is a `Want`. What shall lie in the cache is the union of them.
+A mount can have several: from Datasets that share a source and have their own placements, and from Preloads. The cache
+holds the union of them.
 """
 
 import itertools
@@ -63,23 +63,23 @@ class Want:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The folders and files that are meant; empty for all."""
+        """The selected folders and files; empty for all."""
         return self.subset.plain_paths
 
 
-def copy_ids(*, known: Sequence[str], count: int, in_use: Collection[str] = ()) -> tuple[str, ...]:
-    """The ids of the copies that there shall be. A copy keeps its id for as long as there is one, whatever becomes of
-    the others: jobs and pods name the copy that they read.
+def copy_ids(*, ids: Sequence[str], count: int, in_use: Collection[str] = ()) -> tuple[str, ...]:
+    """The ids of the desired copies. A copy keeps its id as long as it exists, as jobs and pods refer to it.
 
     Args:
-        known: the ids of the copies that there are, in their order.
-        in_use: ids that jobs read: of too many copies those leave first that no job reads, the youngest before others.
+        ids: the ids of the existing copies, in order.
+        count: how many copies are desired.
+        in_use: ids that jobs read. Surplus copies without readers leave first, the youngest of them before the others.
     """
-    order = {one: number for number, one in enumerate(known)}
-    stay = sorted(known, key=lambda one: (one not in in_use, order[one]))[:count]
-    kept = sorted(stay, key=order.__getitem__)
+    order = {copy_id: number for number, copy_id in enumerate(ids)}
+    stay = sorted(ids, key=lambda copy_id: (copy_id not in in_use, order[copy_id]))[:count]
+    kept_ids = sorted(stay, key=order.__getitem__)
     free = (str(number) for number in itertools.count() if str(number) not in order)
-    return (*kept, *itertools.islice(free, max(count - len(kept), 0)))
+    return (*kept_ids, *itertools.islice(free, max(count - len(kept_ids), 0)))
 
 
 def dataset_key(*, namespace: str, name: str) -> str:
@@ -146,7 +146,7 @@ def of_preload(
     dataset_uid: str,
     now: str,
 ) -> Want:
-    """What a Preload wants that has not completed: placed as its Dataset says, unless it says otherwise."""
+    """The want of a Preload that has not completed, with its Dataset's placement unless its spec has another."""
     spec = preload.spec
     conditions = preload.status.conditions if preload.status else []
     failed, wrong = is_true(conditions, names.FAILED), has_wrong_copies(preload)
@@ -166,58 +166,59 @@ def of_preload(
     )
 
 
-def of_kept(*, namespace: str, name: str, dataset: Dataset, kept: Kept) -> Want:
-    """What a completed Preload brought, and its Dataset keeps; `name`: the Dataset's."""
+def of_kept(*, namespace: str, name: str, dataset: Dataset, kept_preload: Kept) -> Want:
+    """The want for a completed Preload's data, which its Dataset keeps; `name` is the Dataset's."""
     return _placed(
-        key=preload_key(namespace=namespace, name=kept.name),
+        key=preload_key(namespace=namespace, name=kept_preload.name),
         of=dataset_key(namespace=namespace, name=name),
         dataset=dataset,
         subset=Subset(
-            paths=tuple(kept.paths),
-            fraction=None if kept.percent is None else kept.percent / 100,
-            amount=kept.amount,
+            paths=tuple(kept_preload.paths),
+            fraction=None if kept_preload.percent is None else kept_preload.percent / 100,
+            amount=kept_preload.amount,
         ),
-        copies=kept.copies,
-        nodes=kept.nodes,
+        copies=kept_preload.copies,
+        nodes=kept_preload.nodes,
     )
 
 
 def kept_now(
     *,
-    known: Iterable[Kept],
+    previous: Iterable[Kept],
     preloads: Iterable[tuple[str, Preload]],
     generation: int,
     dataset_uid: str,
     limit: int = KEPT_PRELOADS,
     most_bytes: int = KEPT_BYTES,
 ) -> list[Kept]:
-    """What of completed Preloads is kept: until the Dataset's spec changes, and the newest ones only.
+    """The completed Preloads whose data is kept: the newest ones, until the Dataset's spec changes.
 
-    Called with its own result it gives the same result, whatever Preloads there are beside.
+    The function is idempotent: applied to its own result it returns the same.
 
     Args:
-        known: what the status says so far.
-        preloads: the Preloads of the Dataset that there are, by name.
-        generation: the Dataset's.
-        dataset_uid: which Dataset of its name it is: what was loaded of an earlier one is not its own.
-        limit: how many at most.
-        most_bytes: the room that they may take in the status.
+        previous: the entries of the status.
+        preloads: the existing Preloads of the Dataset, by name.
+        generation: the Dataset's generation.
+        dataset_uid: the Dataset's uid: data of an earlier Dataset of the same name is not kept.
+        limit: the maximum number of entries.
+        most_bytes: their maximum size in the status.
     """
-    there = dict(preloads)
-    found = {
-        kept.name: kept
-        for kept in known
-        # A Preload that was made anew under the same name speaks for itself.
-        if kept.generation == generation and (kept.name not in there or is_complete(there[kept.name]))
+    existing = dict(preloads)
+    kept_by_name = {
+        entry.name: entry
+        for entry in previous
+        # A Preload that was created again under the same name replaces the entry.
+        if entry.generation == generation
+        and (entry.name not in existing or is_complete(existing[entry.name]))
     }
-    for name, preload in there.items():
+    for name, preload in existing.items():
         status = preload.status
         if status is None or not is_complete(preload) or status.dataset_generation != generation:
             continue
         if is_of_another(status, dataset_uid=dataset_uid):
             continue
         spec = preload.spec
-        found[name] = Kept(
+        kept_by_name[name] = Kept(
             name=name,
             generation=generation,
             completion_time=status.completion_time,
@@ -227,14 +228,16 @@ def kept_now(
             copies=spec.copies,
             nodes=spec.nodes,
         )
-    newest = sorted(found.values(), key=lambda kept: (kept.completion_time or "", kept.name), reverse=True)
-    sizes = itertools.accumulate(len(kept.model_dump_json().encode()) for kept in newest)
-    fitting = [kept for kept, size in zip(newest, sizes, strict=True) if size <= most_bytes]
+    newest = sorted(
+        kept_by_name.values(), key=lambda entry: (entry.completion_time or "", entry.name), reverse=True
+    )
+    sizes = itertools.accumulate(len(entry.model_dump_json().encode()) for entry in newest)
+    fitting = [entry for entry, size in zip(newest, sizes, strict=True) if size <= most_bytes]
     return fitting[:limit][::-1]
 
 
 def is_of_another(status: PreloadStatus, *, dataset_uid: str) -> bool:
-    """Whether what a Preload says of its end is about an earlier Dataset of the name, not about this one."""
+    """Whether a Preload's result belongs to an earlier Dataset of the same name."""
     return status.dataset_uid not in ("", dataset_uid)
 
 
@@ -246,30 +249,33 @@ def runs_again(
     preload: Preload,
     *,
     name: str,
-    others: Iterable[tuple[str, Preload]],
+    preloads: Iterable[tuple[str, Preload]],
     dataset_uid: str,
     limit: int = KEPT_PRELOADS,
 ) -> bool:
-    """Whether a Preload that ended for an earlier Dataset of the name is run for this one: it is, unless it completed
-    and so many others completed later, or are still to run, that what it brings would not be kept.
+    """Whether a Preload that ended for an earlier Dataset of the same name runs again for this one. It does not if it
+    completed and `limit` others completed later or have yet to run, as its data would not be kept.
 
     Args:
         preload: the Preload.
         name: its name.
-        others: the Preloads of the Dataset that there are, by name.
-        dataset_uid: which Dataset of its name it is.
+        preloads: the existing Preloads of the Dataset, by name.
+        dataset_uid: the Dataset's uid.
+        limit: how many completed Preloads a Dataset keeps.
     """
     if not is_complete(preload):
         return True
     mine = _completion(name, preload, dataset_uid=dataset_uid)
     newer = sum(
-        _completion(other, one, dataset_uid=dataset_uid) > mine for other, one in others if other != name
+        _completion(other_name, other_preload, dataset_uid=dataset_uid) > mine
+        for other_name, other_preload in preloads
+        if other_name != name
     )
     return newer < limit
 
 
 def _completion(name: str, preload: Preload, *, dataset_uid: str) -> tuple[str, str]:
-    """Sorts Preloads by their completion, those that are to run last, and those that failed first."""
+    """Sort key: failed Preloads first, then by completion time, then those that have yet to run."""
     status = preload.status
     if status is not None and is_complete(preload):
         return status.completion_time or "", name
@@ -289,8 +295,8 @@ def is_complete(preload: Preload) -> bool:
 def has_wrong_copies(preload: Preload) -> bool:
     """Whether a Preload has failed because copies differed from the source twice."""
     return preload.status is not None and any(
-        one.type == names.FAILED and one.status == "True" and one.reason == "VerifyFailed"
-        for one in preload.status.conditions
+        condition.type == names.FAILED and condition.status == "True" and condition.reason == "VerifyFailed"
+        for condition in preload.status.conditions
     )
 
 

@@ -333,7 +333,7 @@ def _plans(
     count = len(want.nodes) if want.nodes and want.node_count is None else want.node_count
     used_nodes: set[str] = set()
     most = max((node.held_bytes for node in nodes), default=0) + 1
-    for copy_id in want.ids or copy_ids(known=(), count=want.copies):
+    for copy_id in want.ids or copy_ids(ids=(), count=want.copies):
         own_nodes = frozenset(keeps.get(copy_id, ()))
         other_nodes = frozenset[str]().union(*keeps.values()) - own_nodes
         open_nodes = [node for node in nodes if node.name not in used_nodes]

@@ -34,35 +34,35 @@ def names(kept: list[Kept]) -> list[str]:
 
 def test_of_more_than_sixteen_the_newest_are_kept_whatever_their_names_and_their_order() -> None:
     there = [complete(f"p{20 - number:02d}", at=number) for number in range(20)]
-    kept = kept_now(known=[], preloads=there, generation=1, dataset_uid=MADE)
+    kept = kept_now(previous=[], preloads=there, generation=1, dataset_uid=MADE)
     assert names(kept) == [f"p{20 - number:02d}" for number in range(4, 20)]
     for shuffled in (there[::-1], sorted(there, key=lambda one: one[0]), there[7:] + there[:7]):
-        assert kept_now(known=kept, preloads=shuffled, generation=1, dataset_uid=MADE) == kept
+        assert kept_now(previous=kept, preloads=shuffled, generation=1, dataset_uid=MADE) == kept
 
 
 def test_those_of_one_second_are_ordered_by_name() -> None:
     there = [complete(f"p{number:02d}", at=0) for number in range(17)]
-    kept = kept_now(known=[], preloads=there, generation=1, dataset_uid=MADE)
+    kept = kept_now(previous=[], preloads=there, generation=1, dataset_uid=MADE)
     assert names(kept) == [f"p{number:02d}" for number in range(1, 17)]
-    assert kept_now(known=kept, preloads=there, generation=1, dataset_uid=MADE) == kept
+    assert kept_now(previous=kept, preloads=there, generation=1, dataset_uid=MADE) == kept
 
 
 def test_a_preload_that_was_deleted_keeps_its_place_until_a_newer_one_takes_it() -> None:
     there = [complete(f"p{number:02d}", at=number) for number in range(16)]
-    kept = kept_now(known=[], preloads=there, generation=1, dataset_uid=MADE)
-    assert kept_now(known=kept, preloads=[], generation=1, dataset_uid=MADE) == kept
-    newer = kept_now(known=kept, preloads=[complete("a", at=30)], generation=1, dataset_uid=MADE)
+    kept = kept_now(previous=[], preloads=there, generation=1, dataset_uid=MADE)
+    assert kept_now(previous=kept, preloads=[], generation=1, dataset_uid=MADE) == kept
+    newer = kept_now(previous=kept, preloads=[complete("a", at=30)], generation=1, dataset_uid=MADE)
     assert names(newer) == [*(f"p{number:02d}" for number in range(1, 16)), "a"]
-    assert kept_now(known=newer, preloads=[complete("a", at=30)], generation=2, dataset_uid=MADE) == []
+    assert kept_now(previous=newer, preloads=[complete("a", at=30)], generation=2, dataset_uid=MADE) == []
 
 
 def test_long_lists_of_paths_leave_room_for_fewer() -> None:
     there = [complete(f"p{number:02d}", at=number, paths=64, length=1024) for number in range(16)]
-    kept = kept_now(known=[], preloads=there, generation=1, dataset_uid=MADE)
+    kept = kept_now(previous=[], preloads=there, generation=1, dataset_uid=MADE)
     assert 1 < len(kept) < 16
     assert sum(len(one.model_dump_json()) for one in kept) <= KEPT_BYTES
     assert names(kept) == [f"p{number:02d}" for number in range(16 - len(kept), 16)]
-    assert kept_now(known=kept, preloads=there, generation=1, dataset_uid=MADE) == kept
+    assert kept_now(previous=kept, preloads=there, generation=1, dataset_uid=MADE) == kept
 
 
 def of(uid: str, one: tuple[str, Preload]) -> tuple[str, Preload]:
@@ -80,7 +80,7 @@ def test_what_ended_before_its_dataset_was_made_is_about_another_one_and_not_kep
     name, preload = of(MADE, complete("p", at=10))
     assert preload.status is not None
     assert is_of_another(preload.status, dataset_uid=uid) is of_another
-    kept = kept_now(known=[], preloads=[(name, preload)], generation=1, dataset_uid=uid)
+    kept = kept_now(previous=[], preloads=[(name, preload)], generation=1, dataset_uid=uid)
     assert names(kept) == ([] if of_another else ["p"])
 
 
@@ -93,7 +93,7 @@ def test_for_a_dataset_that_was_made_anew_those_run_again_that_it_would_keep_and
             for name, one in there.items()
             if one.status is not None
             and is_of_another(one.status, dataset_uid=ANEW)
-            and runs_again(one, name=name, others=there.items(), dataset_uid=ANEW)
+            and runs_again(one, name=name, preloads=there.items(), dataset_uid=ANEW)
         ]
 
     newest = [f"p{number:02d}" for number in range(3, 19)]

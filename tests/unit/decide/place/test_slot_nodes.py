@@ -195,7 +195,7 @@ def test_a_copy_keeps_its_id_and_its_nodes_when_another_one_goes() -> None:
     first = only(placed(HUNDRED, three, candidates=nodes))
     there = {copy.id: frozenset(copy.nodes) for copy in first.copies}
     assert list(there) == ["0", "1", "2"]
-    ids = copy_ids(known=tuple(there), count=2, in_use={"2"})
+    ids = copy_ids(ids=tuple(there), count=2, in_use={"2"})
     two = replace(three, copies=2, ids=ids)
     left = only(placed(HUNDRED, two, candidates=nodes, held_before={"x": there}))
     assert {copy.id: frozenset(copy.nodes) for copy in left.copies} == {"0": there["0"], "2": there["2"]}
@@ -217,7 +217,7 @@ def test_a_copy_keeps_its_id_and_its_nodes_when_another_one_goes() -> None:
 def test_copies_that_are_read_stay_and_new_ones_take_free_numbers(
     known: str, count: int, in_use: str, expected: str
 ) -> None:
-    assert "".join(copy_ids(known=tuple(known), count=count, in_use=set(in_use))) == expected
+    assert "".join(copy_ids(ids=tuple(known), count=count, in_use=set(in_use))) == expected
 
 
 @settings(deadline=None)

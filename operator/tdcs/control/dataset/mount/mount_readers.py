@@ -144,7 +144,7 @@ def preload_wants(*, stores: Stores, reader: Reader, now: str) -> Iterator[Want]
     """What the Preloads of a Dataset want of it, those that run and those that it keeps."""
     namespace, dataset = reader.key.namespace, reader.dataset
     for kept in reader.kept:
-        yield wants.of_kept(namespace=namespace, name=reader.key.name, dataset=dataset, kept=kept)
+        yield wants.of_kept(namespace=namespace, name=reader.key.name, dataset=dataset, kept_preload=kept)
     known = {kept.name for kept in reader.kept}
     for name, uid, preload in preloads_of(stores=stores, namespace=namespace, dataset=reader.key.name):
         if name not in known and not wants.is_complete(preload):
@@ -164,7 +164,7 @@ def with_kept(me: Reader, *, stores: Stores) -> Reader:
     found = preloads_of(stores=stores, namespace=me.key.namespace, dataset=me.key.name)
     there = [(name, preload) for name, _, preload in found]
     generation = int(me.obj["metadata"].get("generation", 0))
-    kept = wants.kept_now(known=me.kept, preloads=there, generation=generation, dataset_uid=me.uid)
+    kept = wants.kept_now(previous=me.kept, preloads=there, generation=generation, dataset_uid=me.uid)
     if me.dataset.status is None or kept == list(me.kept):
         return me
     renewed = me.dataset.status.model_copy(update={"kept": kept})
@@ -203,7 +203,7 @@ def with_ids(
         replace(
             want,
             ids=wants.copy_ids(
-                known=tuple(held.get(want.key, ())), count=want.copies, in_use=used.get(want.key, ())
+                ids=tuple(held.get(want.key, ())), count=want.copies, in_use=used.get(want.key, ())
             ),
         )
         for want in found

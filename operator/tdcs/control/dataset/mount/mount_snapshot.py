@@ -103,7 +103,7 @@ def _use(world: World, mount: Mount, users: Sequence[Reader]) -> object:
         if (mount.report is not None and mount.report.read_on) or _reads_by_pod(mount)
         else None,
         [read_nodes.nodes_of_jobs(stores=world.context.stores, user=user) for user in users],
-        [(key, one.use, one.next_use, one.asked, one.preloading) for key, one in uses.items()],
+        [(key, one.use, one.next_use, one.requested, one.preloading) for key, one in uses.items()],
         [
             ((namespaces.get(("", user.key.namespace)) or {}).get("metadata") or {}).get("labels")
             for user in users

@@ -347,7 +347,7 @@ class Mounting:
         return gets_keys(
             user.answer,
             alone=all(key.namespace == user.key.namespace for key in users),
-            known=known,
+            keys_known=known,
             changed=self._marks.setdefault(user.key, mark) != mark if known else True,
             held=not self._suspect and bool(self._holders(users)),
             held_by_others=any(key.namespace != user.key.namespace for key in self._holders(users)),
