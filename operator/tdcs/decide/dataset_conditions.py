@@ -54,7 +54,7 @@ def mounting(uri: str) -> list[Finding]:
 
 
 def not_listed(uri: str, *, held_up_by: HeldUpBy | None, namespace: str) -> Problem:
-    """The source is mounted, and its files are not known: it is being listed, or waits for others that are.
+    """The source is mounted but its files are unknown: it is being listed, or waits until others are.
 
     Args:
         uri: of the source.
@@ -62,11 +62,11 @@ def not_listed(uri: str, *, held_up_by: HeldUpBy | None, namespace: str) -> Prob
     """
     if held_up_by is None:
         return Problem(reason="Mounting", message=f"{uri} is being listed", uri=uri)
-    others, flag = "other Datasets", "-A, for administrators"
+    peers, flag = "other Datasets", "-A, for administrators"
     if held_up_by == "namespace":
-        others, flag = f"other Datasets of namespace {namespace}", f"-n {namespace}"
+        peers, flag = f"other Datasets of namespace {namespace}", f"-n {namespace}"
     text = (
-        f"{uri} waits to be listed: {others} are, as many as may be at a time. It comes by itself; if it takes long, "
+        f"{uri} waits to be listed: {peers} are, as many as may be at a time. It comes by itself; if it takes long, "
         f"see which are Mounting (kubectl get datasets {flag}) or were not checked for long, and whether their stores "
         "answer slowly"
     )
@@ -74,16 +74,16 @@ def not_listed(uri: str, *, held_up_by: HeldUpBy | None, namespace: str) -> Prob
 
 
 def blocked(*, reason: str, message: str, mounted_too: bool = False, uri: str = "") -> list[Finding]:
-    """Nothing can be done until a cause is gone. `mounted_too`: the cause came after the mount; `uri`: what this pass
-    has found mounted."""
-    found = [finding(names.READY, False, reason, message)]
+    """A problem stops all work on the Dataset. `mounted_too`: it appeared after the mount; `uri`: the source that this
+    pass found mounted."""
+    ready_finding = [finding(names.READY, False, reason, message)]
     if uri or mounted_too:
-        there = [mounted(uri)] if uri else []
-        return [*there, finding(names.LOADED, False, reason, message), *found]
+        mounted_findings = [mounted(uri)] if uri else []
+        return [*mounted_findings, finding(names.LOADED, False, reason, message), *ready_finding]
     return [
         finding(names.MOUNTED, False, reason, message),
         finding(names.LOADED, None, reason, "cannot be known until the source is mounted"),
-        *found,
+        *ready_finding,
     ]
 
 
@@ -134,14 +134,14 @@ def serving(*, uri: str, where: Finding, loaded: bool, ready: bool, reason: str,
 
 
 def on_demand(*, held: Holdings, uri: str, shared: bool = False) -> list[Finding]:
-    """Preload is off: the data can be used, and jobs fill the cache. `shared`: so do other Datasets of the source."""
-    others = " (with what other Datasets of this source have there)" if shared else ""
+    """Preload is off: the data is usable, and jobs fill the cache. `shared`: other Datasets of the source do so too."""
+    shared_note = " (with what other Datasets of this source have there)" if shared else ""
     text = "the cache is filled by what jobs read"
     return [
         mounted(uri),
         finding(names.PLACED, None, PRELOAD_DISABLED, text),
         finding(names.LOADED, False, PRELOAD_DISABLED, text),
-        finding(names.READY, True, "Mounted", f"{extent(held)}{others}; more is cached as jobs read"),
+        finding(names.READY, True, "Mounted", f"{extent(held)}{shared_note}; more is cached as jobs read"),
     ]
 
 
@@ -212,7 +212,7 @@ def _away(absent: Sequence[str]) -> str:
 
 
 def lacking(progress: WantProgress, failures: Failures) -> str:
-    first = "; ".join(f"{one.path}: {one.reason}" for one in failures.files[:2])
+    first = "; ".join(f"{file.path}: {file.reason}" for file in failures.files[:2])
     more = f" and {failures.count - 2} more" if failures.count > 2 else ""
     return (
         f"{human(progress.failed_bytes)} of {counted(failures.count, 'file')} cannot be had ({first}{more}). They are "
@@ -229,41 +229,43 @@ def with_wrong(
         findings: those without them.
         preloads: the Preloads that asked for these comparisons, by name.
     """
-    ready = next((one for one in findings if one.type == names.READY), None)
+    ready = next((condition for condition in findings if condition.type == names.READY), None)
     if not preloads or ready is None or ready.status != "True":
         return findings
     sentences = "; ".join(
-        f"{one.message.partition('. Check')[0]} (Preload {where}/{name})"
+        f"{condition.message.partition('. Check')[0]} (Preload {where}/{name})"
         for name, preload in preloads
-        for one in (preload.status.conditions if preload.status else ())
-        if one.type == names.FAILED
+        for condition in (preload.status.conditions if preload.status else ())
+        if condition.type == names.FAILED
     )
     text = (
         f"{sentences}. The wrong copies were dropped, and what reads them reads the source. Check the source and the "
         f"nodes' disks, then delete {', '.join(f'Preload {where}/{name}' for name, _ in preloads)} to have them "
         "loaded again"
     )
-    kept = [one for one in findings if one.type not in {names.LOADED, names.READY}]
+    kept_findings = [condition for condition in findings if condition.type not in {names.LOADED, names.READY}]
     return [
-        *kept,
+        *kept_findings,
         finding(names.LOADED, False, COPIES_WRONG, text),
         finding(names.READY, True, COPIES_WRONG, text),
     ]
 
 
 def with_trouble(findings: list[Finding], *, reason: str, message: str) -> list[Finding]:
-    """The conditions of data with a source, or keys, that cannot be used just now: the sentence that people see first
-    has the cause, too."""
+    """The conditions of cached data whose source or keys cannot be used now: the message of Ready names the cause."""
     return [
-        replace(one, message=f"{one.message}; {reason}: {message}") if one.type == names.READY else one
-        for one in findings
+        replace(condition, message=f"{condition.message}; {reason}: {message}")
+        if condition.type == names.READY
+        else condition
+        for condition in findings
     ]
 
 
 def without_claim(findings: list[Finding], *, reason: str, message: str) -> list[Finding]:
-    """The conditions of data that is there, with a claim that no new pod can mount."""
+    """The conditions of cached data with a claim that no new pod can mount."""
     return [
-        finding(names.READY, False, reason, message) if one.type == names.READY else one for one in findings
+        finding(names.READY, False, reason, message) if condition.type == names.READY else condition
+        for condition in findings
     ]
 
 
@@ -293,11 +295,11 @@ def placed(placement: WantPlacement) -> Finding:
 
 
 def no_node(selector: Mapping[str, str]) -> str:
-    """No worker can take a byte: which nodes were meant, and what to do."""
+    """The message that no worker has room: which nodes were selected, and what to do."""
     labels = ", ".join(f"{key}={value}" for key, value in sorted(selector.items()))
-    which = f" with the labels of spec.placement.nodeSelector ({labels})" if labels else ""
+    selector_text = f" with the labels of spec.placement.nodeSelector ({labels})" if labels else ""
     return (
-        f"no node{which} has a live cache worker with free space: see kubectl get cacheclusters -A -o wide, "
+        f"no node{selector_text} has a live cache worker with free space: see kubectl get cacheclusters -A -o wide, "
         f"and free or add cache capacity{', or change the selector' if labels else ''}"
     )
 
@@ -311,7 +313,7 @@ def manner(placement: WantPlacement) -> str:
 
 
 def state_of(findings: list[Finding]) -> DatasetState:
-    by_type = {found.type: found for found in findings}
+    by_type = {condition.type: condition for condition in findings}
     ready, source = by_type.get(names.READY), by_type.get(names.SOURCE_REACHABLE)
     if ready is not None and ready.status == "True":
         if ready.reason in {EVICTED, EXPIRED}:
@@ -353,45 +355,47 @@ def message_of(findings: Sequence[Finding], *, state: DatasetState) -> str | Non
 
 
 def _cause_of(findings: Sequence[Finding], *, state: DatasetState) -> Finding | None:
-    """The condition that says most of a Dataset: Ready, or one that is not as it should be although it is ready."""
-    by_type = {found.type: found for found in findings}
+    """The condition that explains a Dataset's state best: Ready, or a failing one if the Dataset is ready."""
+    by_type = {condition.type: condition for condition in findings}
     ready = by_type.get(names.READY)
     if ready is None or state not in {"Ready", "Degraded"} or ready.reason not in PLAIN:
         return ready
     wrong = (by_type.get(kind) for kind in (names.SOURCE_REACHABLE, names.GRANTED))
-    return next((found for found in wrong if found is not None and found.status == "False"), ready)
+    return next(
+        (condition for condition in wrong if condition is not None and condition.status == "False"), ready
+    )
 
 
 def _partial(placement: WantPlacement) -> str:
-    asked = placement.wanted_bytes + placement.unplaced_bytes
+    total = placement.wanted_bytes + placement.unplaced_bytes
     if placement.wanted_bytes == 0:
         return (
             f"not one block of it fits on {', '.join(sorted(set(placement.nodes))[:5])}: the cache there is full, or "
             f"smaller than a block; all is read from the source. {ROOM}"
         )
     return (
-        f"{human(placement.wanted_bytes)} of {human(asked)} is all that the chosen nodes have room for: these files "
+        f"{human(placement.wanted_bytes)} of {human(total)} is all that the chosen nodes have room for: these files "
         f"are kept, and the rest is read from the source without being cached. {ROOM}"
     )
 
 
 def _too_few(placement: WantPlacement) -> str:
-    want, got = placement.want, len(set(placement.nodes))
+    want, node_count = placement.want, len(set(placement.nodes))
     if want.nodes:
         away = sorted(set(want.nodes) - set(placement.nodes))
         if not away:
             return ""
         verb = "is no live cache node" if len(away) == 1 else "are no live cache nodes"
         return f"{', '.join(away[:5])} of spec.nodes {verb}: see status.workers of the CacheCluster"
-    if got >= placement.asked_nodes and len(placement.copies) >= want.copies:
+    if node_count >= placement.asked_nodes and len(placement.copies) >= want.copies:
         return ""
-    each = counted(want.node_count or 1, "node")
-    asked = each if want.copies == 1 else f"{want.copies} copies of {each} each"
-    own = want.key.startswith(names.KIND_DATASET)
-    who = "spec.placement asks" if own else "spec.copies, or its Dataset's spec.placement, asks"
+    nodes_text = counted(want.node_count or 1, "node")
+    wish = nodes_text if want.copies == 1 else f"{want.copies} copies of {nodes_text} each"
+    is_dataset = want.key.startswith(names.KIND_DATASET)
+    subject = "spec.placement asks" if is_dataset else "spec.copies, or its Dataset's spec.placement, asks"
     labels = " and the labels of spec.placement.nodeSelector" if want.node_selector else ""
     return (
-        f"it lies on {counted(got, 'node')}, and {who} for {asked}: only {placement.eligible} live cache "
+        f"it lies on {counted(node_count, 'node')}, and {subject} for {wish}: only {placement.eligible} live cache "
         f"{'node has' if placement.eligible == 1 else 'nodes have'} room{labels}. Add cache nodes, or ask for fewer"
     )
 

@@ -37,7 +37,7 @@ def with_data(
     failures: Failures | None = None,
     others: OtherTenants | None = None,
 ) -> DatasetStatus:
-    """A status with what it says of the data: how much there is, where it lies, and how far loads are.
+    """The status with its fields about the data: size, location, and progress of loads.
 
     Args:
         held: what lies where.
@@ -48,14 +48,16 @@ def with_data(
         cloned: what its further copies came to, likewise.
         others: what lies there for other namespaces; None when nobody else has the source.
     """
-    some, done, lacks = bool(held.total_files), progress or WantProgress(), failures or Failures()
+    has_files, done, lacks = bool(held.total_files), progress or WantProgress(), failures or Failures()
     now = readable or done
     # 100% of nothing would say that all is there.
-    wanted = done.counted_bytes > 0 or held.total_bytes == 0
+    counts_bytes = done.counted_bytes > 0 or held.total_bytes == 0
     copies = copies_of(held=held, placement=placement, progress=now, brought=brought, cloned=cloned)
     # Without a placement it is what reads brought, which is one copy. An autoscaler must not see a copy go because its
     # only node restarts.
-    own = [any(copy.values()) for copy in done.copies] if placement is not None else [bool(held.node_bytes)]
+    own_copies = (
+        [any(copy.values()) for copy in done.copies] if placement is not None else [bool(held.node_bytes)]
+    )
     return status.model_copy(
         update={
             "total_bytes": held.total_bytes,
@@ -65,34 +67,34 @@ def with_data(
             "other_namespaces": OtherNamespaces(namespaces=others.namespaces, bytes=others.bytes)
             if others is not None and others.namespaces
             else None,
-            "cached_ratio": ratio(held.cached_bytes, held.total_bytes) if some else 0.0,
-            "cached": percent(held.cached_bytes, held.total_bytes) if some else None,
+            "cached_ratio": ratio(held.cached_bytes, held.total_bytes) if has_files else 0.0,
+            "cached": percent(held.cached_bytes, held.total_bytes) if has_files else None,
             "wanted_bytes": done.counted_bytes,
             "loaded_bytes": done.placed_bytes,
             "loaded_ratio": ratio(done.placed_bytes, done.counted_bytes) if placement is not None else 0.0,
             "loaded": percent(done.placed_bytes, done.counted_bytes)
-            if placement is not None and wanted
+            if placement is not None and counts_bytes
             else None,
             "bytes_per_second": now.source_rate,
             "copied_bytes_per_second": now.peer_rate,
             "rate": speed(read=now.source_rate, copied=now.peer_rate),
-            "size": human(held.total_bytes) if some else None,
+            "size": human(held.total_bytes) if has_files else None,
             "copies": copies,
-            "copy_count": sum(own),
+            "copy_count": sum(own_copies),
             "failed_file_count": lacks.count,
             "failed_files": [
-                FailedFile(path=printable(one.path), reason=shorten(printable(one.reason)))
-                for one in lacks.files
+                FailedFile(path=printable(file.path), reason=shorten(printable(file.reason)))
+                for file in lacks.files
             ],
         }
     )
 
 
 def remembered(obj: Mapping[str, Any], *, state: DatasetState) -> DatasetStatus:
-    """The status as it is, in another state: what is known stands while nothing new can be learnt."""
-    known = known_of(obj)
+    """The last status with another state, for a time in which no new data is available."""
+    status = known_of(obj)
     still = {"bytes_per_second": 0, "copied_bytes_per_second": 0, "rate": None}
-    return known.model_copy(update={"state": state, **still})
+    return status.model_copy(update={"state": state, **still})
 
 
 def known_of(obj: Mapping[str, Any]) -> DatasetStatus:
@@ -136,14 +138,14 @@ def copies_of(
     if placement is None:
         nodes = [NodeBytes(name=name, bytes=size) for name, size in sorted(held.node_bytes.items())]
         return [Copy(id="0", nodes=nodes)]
-    own = _of_want(placement, progress)
-    further = _brought(held=held, own=own, brought=brought)
+    own_copies = _of_want(placement, progress)
+    further = _brought(held=held, own_copies=own_copies, brought=brought)
     return [
-        *(Copy(id=copy.id, nodes=nodes) for copy, nodes in zip(placement.copies, own, strict=True)),
+        *(Copy(id=copy.id, nodes=nodes) for copy, nodes in zip(placement.copies, own_copies, strict=True)),
         *(
             Copy(id=clone.id, nodes=nodes, idle_since=clone.idle_since)
-            for clone, wanted, done in cloned
-            for nodes in _of_want(wanted, done)
+            for clone, want_placement, done in cloned
+            for nodes in _of_want(want_placement, done)
         ),
         *([Copy(id=names.PRELOADED_COPY, nodes=further)] if further else ()),
     ]
@@ -157,41 +159,45 @@ def ratio(part: int, whole: int) -> float:
 
 
 def _of_want(placement: WantPlacement, progress: WantProgress) -> list[list[NodeBytes]]:
-    """What of each copy of a want lies on its nodes, and what is to come."""
+    """Present and arriving bytes of each copy of a want, by node."""
     coming = placement.want.load and progress.missing_bytes > 0
-    found = []
+    copies = []
     for held in progress.copies:
         nodes = []
         for name in sorted(held):
             arriving = max(placement.bytes_for(name) - held[name], 0) if coming else 0
             nodes.append(NodeBytes(name=name, bytes=held[name], arriving=arriving or None))
-        found.append(_with_data(nodes))
-    return found
+        copies.append(_with_data(nodes))
+    return copies
 
 
-def _brought(*, held: Holdings, own: Sequence[Sequence[NodeBytes]], brought: Brought) -> list[NodeBytes]:
-    """All Preloads as one copy, which bounds the status by the number of nodes.
+def _brought(
+    *, held: Holdings, own_copies: Sequence[Sequence[NodeBytes]], brought: Brought
+) -> list[NodeBytes]:
+    """The data of all Preloads as one copy, so that the number of nodes bounds the status.
 
     What several of them, or the placement too, have on a node is added, as they may be parts of the data that go
     together; where they are the same, it is no more than lies there.
     """
-    there: dict[str, int] = {}
+    present_bytes: dict[str, int] = {}
     arriving: dict[str, int] = {}
     for placement, progress in brought:
         for nodes in _of_want(placement, progress):
             for node in nodes:
-                there[node.name] = there.get(node.name, 0) + node.bytes
+                present_bytes[node.name] = present_bytes.get(node.name, 0) + node.bytes
                 arriving[node.name] = max(arriving.get(node.name, 0), node.arriving or 0)
-    for node in itertools.chain.from_iterable(own):
-        if node.name in there:
-            there[node.name] += node.bytes
-    found = [
+    for node in itertools.chain.from_iterable(own_copies):
+        if node.name in present_bytes:
+            present_bytes[node.name] += node.bytes
+    brought_nodes = [
         NodeBytes(
-            name=name, bytes=min(there[name], held.node_bytes.get(name, 0)), arriving=arriving[name] or None
+            name=name,
+            bytes=min(present_bytes[name], held.node_bytes.get(name, 0)),
+            arriving=arriving[name] or None,
         )
-        for name in sorted(there)
+        for name in sorted(present_bytes)
     ]
-    return _with_data(found)
+    return _with_data(brought_nodes)
 
 
 def _with_data(nodes: Sequence[NodeBytes]) -> list[NodeBytes]:

@@ -94,30 +94,30 @@ def _of_xml(status: int, text: str) -> StoreAnswer | None:
     if code is None:
         return None
     message, region, detail = _MESSAGE.search(text), _REGION.search(text), _DETAIL.search(text)
-    said = _unescaped(message[1]) if message is not None else ""
+    message_text = _unescaped(message[1]) if message is not None else ""
     if detail is not None:
-        said = f"{_CHANGING.sub('', said)} {_NO_DETAIL.split(_unescaped(detail[1]))[0]}"
+        message_text = f"{_CHANGING.sub('', message_text)} {_NO_DETAIL.split(_unescaped(detail[1]))[0]}"
     return StoreAnswer(
         status=status,
         code=_short_code(_unescaped(code[1])),
-        message=_sentence(said),
+        message=_sentence(message_text),
         region=region[1] if region is not None else "",
     )
 
 
 def _of_json(status: int, text: str) -> StoreAnswer | None:
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         return None
-    inner = found.get("error", found)
+    inner = document.get("error", document)
     if isinstance(inner, str):
         return StoreAnswer(
             status=status,
             code=_short_code(inner),
-            message=_sentence(_text(found.get("error_description") or found.get("message"))),
+            message=_sentence(_text(document.get("error_description") or document.get("message"))),
         )
     if not isinstance(inner, dict):
         return None
@@ -150,12 +150,12 @@ def _closed_up(text: str) -> str:
 
 
 def _unescaped(text: str) -> str:
-    plain = _CDATA.sub(lambda found: found[1], text)
+    plain = _CDATA.sub(lambda match: match[1], text)
     return html.unescape(plain) if plain == text else plain
 
 
 def _line(text: str) -> str:
-    return _closed_up("".join(each if each.isprintable() else " " for each in text))
+    return _closed_up("".join(character if character.isprintable() else " " for character in text))
 
 
 def _short_code(text: str) -> str:

@@ -38,19 +38,19 @@ def parse_networks(texts: Iterable[str]) -> tuple[Network, ...]:
 
 
 def plain_address(text: str) -> Address | None:
-    """An address, without an IPv6 form around an IPv4 one; None for what is none."""
+    """The address in a text, with embedded IPv4 addresses unwrapped from IPv6; None if it is no address."""
     try:
-        found = ip_address(text.partition("%")[0])
+        address = ip_address(text.partition("%")[0])
     except ValueError:
         return None
-    if isinstance(found, IPv6Address):
-        if found.ipv4_mapped is not None:
-            return found.ipv4_mapped
-        if found.sixtofour is not None:
-            return found.sixtofour
-        if found not in _PLAIN and any(found in network for network in _IPV4_INSIDE):
-            return IPv4Address(int(found) & 0xFFFFFFFF)
-    return found
+    if isinstance(address, IPv6Address):
+        if address.ipv4_mapped is not None:
+            return address.ipv4_mapped
+        if address.sixtofour is not None:
+            return address.sixtofour
+        if address not in _PLAIN and any(address in network for network in _IPV4_INSIDE):
+            return IPv4Address(int(address) & 0xFFFFFFFF)
+    return address
 
 
 def forbidden_kind(text: str) -> str:
@@ -74,9 +74,9 @@ def internal_kind(text: str, *, internal: Sequence[Network], pods: Container[str
         internal: networks of the cluster: its Services, pods and nodes.
         pods: addresses of pods, for those that lie in none of these.
     """
-    found = forbidden_kind(text)
-    if found:
-        return found
+    kind = forbidden_kind(text)
+    if kind:
+        return kind
     address = plain_address(text)
     if address is None or address.is_loopback:
         return "loopback"

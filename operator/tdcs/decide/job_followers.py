@@ -58,39 +58,41 @@ class Chosen:
     beside: int
 
 
-def choose(*, spec: CacheClusterSpec, seen: Seen, holdings: ScaleInInput) -> Chosen:
-    """The nodes that shall have a worker."""
-    fitting = fitting_nodes(spec=spec, nodes=seen.nodes, present=seen.present)
-    found: Following = worker_count.follow_jobs(
+def choose(*, spec: CacheClusterSpec, observed: Seen, holdings: ScaleInInput) -> Chosen:
+    """The nodes that should have a worker."""
+    fitting = fitting_nodes(spec=spec, nodes=observed.nodes, present=observed.present)
+    following: Following = worker_count.follow_jobs(
         sites=[
             Site(
                 node=name,
-                has_worker=name in seen.present,
+                has_worker=name in observed.present,
                 draining=name in holdings.draining,
-                has_readers=name in seen.readers,
-                spare_since=_seconds(seen.idle_since[name]) if name in seen.idle_since else None,
-                gpus=gpus(seen.nodes[name]),
-                loss=worker_count.loss(as_worker(node=name, gone=holdings.draining, holdings=holdings))
-                if name in seen.present
+                has_readers=name in observed.readers,
+                spare_since=_seconds(observed.idle_since[name]) if name in observed.idle_since else None,
+                gpus=gpus(observed.nodes[name]),
+                loss=worker_count.loss(as_worker(node=name, leaving=holdings.draining, holdings=holdings))
+                if name in observed.present
                 else 0.0,
             )
             for name in fitting
         ],
-        bounds=_bounds(spec.scaling, seen),
-        now=_seconds(seen.now),
+        bounds=_bounds(spec.scaling, observed),
+        now=_seconds(observed.now),
     )
     return Chosen(
-        nodes=found.nodes,
-        idle_since={name: seen.idle_since.get(name, seen.now) for name in found.spare},
-        left_out=found.left_out,
-        unfit=tuple(sorted(name for name in seen.readers.difference(fitting) if name in seen.nodes)),
-        beside=len(seen.readers.intersection(found.nodes)),
+        nodes=following.nodes,
+        idle_since={name: observed.idle_since.get(name, observed.now) for name in following.spare},
+        left_out=following.left_out,
+        unfit=tuple(sorted(name for name in observed.readers.difference(fitting) if name in observed.nodes)),
+        beside=len(observed.readers.intersection(following.nodes)),
     )
 
 
-def needs_holdings(chosen: Chosen, seen: Seen) -> bool:
-    """Whether a worker leaves, or becomes spare: then it counts what lies where."""
-    return not seen.present <= {*chosen.nodes} or not chosen.idle_since.keys() <= seen.idle_since.keys()
+def needs_holdings(chosen: Chosen, observed: Seen) -> bool:
+    """Whether a worker leaves or becomes spare, so that the location of data is needed."""
+    return (
+        not observed.present <= {*chosen.nodes} or not chosen.idle_since.keys() <= observed.idle_since.keys()
+    )
 
 
 def idle_since_of(workers: list[CacheWorker]) -> dict[str, str]:
@@ -113,10 +115,10 @@ def follows(chosen: Chosen, *, limits: Scaling) -> Finding:
             "nodes"
         )
         return finding(names.FOLLOWS_JOBS, False, "AtMaximum", text)
-    others = len(chosen.nodes) - chosen.beside - len(chosen.idle_since)
+    other_count = len(chosen.nodes) - chosen.beside - len(chosen.idle_since)
     text = f"{counted(chosen.beside, 'worker')} beside pods that read"
-    if others > 0:
-        text += f", {others} for the minimum or for the size of the data"
+    if other_count > 0:
+        text += f", {other_count} for the minimum or for the size of the data"
     if chosen.idle_since:
         delay = limits.scale_down_delay or DEFAULT_DELAY
         text += f"; {len(chosen.idle_since)} spare, which leave after {delay} (spec.scaling.scaleDownDelay)"
@@ -133,13 +135,13 @@ def off() -> Finding:
     )
 
 
-def _bounds(limits: Scaling, seen: Seen) -> Bounds:
+def _bounds(limits: Scaling, observed: Seen) -> Bounds:
     return Bounds(
         minimum=limits.min_replicas or 1,
         maximum=limits.max_replicas,
         idle_seconds=limits.delay_seconds,
-        needed_bytes=seen.needed_bytes,
-        worker_bytes=seen.worker_bytes,
+        needed_bytes=observed.needed_bytes,
+        worker_bytes=observed.worker_bytes,
     )
 
 

@@ -54,7 +54,7 @@ def choose_nodes(
     present: Iterable[str],
     holdings: ScaleInInput | None = None,
 ) -> list[str]:
-    """The nodes that shall have a worker, by name.
+    """The names of the nodes that should have a worker.
 
     With fewer replicas than nodes, those that have a worker stay, and of too many of them those go that cost least
     to lose (`worker_count.leaves_first`); a worker that leaves already stays again before a node gets a new one. New
@@ -66,39 +66,43 @@ def choose_nodes(
         present: nodes that have a worker now. They come first, so that a change of `replicas`, or a new node,
             never moves a cache.
     """
-    there = set(present)
-    fitting = fitting_nodes(spec=spec, nodes=nodes, present=there)
-    old = [name for name in fitting if name in there]
-    new = sorted((name for name in fitting if name not in there), key=lambda name: (-gpus(nodes[name]), name))
-    gone = leavers(nodes=old, count=len(old) - spec.replicas, holdings=holdings or ScaleInInput())
-    stay = [name for name in old if name not in gone]
+    present_nodes = set(present)
+    fitting = fitting_nodes(spec=spec, nodes=nodes, present=present_nodes)
+    old = [name for name in fitting if name in present_nodes]
+    new = sorted(
+        (name for name in fitting if name not in present_nodes), key=lambda name: (-gpus(nodes[name]), name)
+    )
+    leaving = leavers(nodes=old, count=len(old) - spec.replicas, holdings=holdings or ScaleInInput())
+    stay = [name for name in old if name not in leaving]
     return sorted([*stay, *new[: max(spec.replicas - len(old), 0)]])
 
 
 def leavers(*, nodes: Collection[str], count: int, holdings: ScaleInInput) -> set[str]:
-    """The workers that go: those that drain already, then one after the other the one that costs least to lose."""
-    gone: set[str] = set()
+    """The workers that leave: first those that already drain, then repeatedly the one that costs least to lose."""
+    leaving: set[str] = set()
     begun = holdings.draining.intersection(nodes)
-    while len(gone) < count:
-        known = holdings.complete or holdings.overdue
-        pool = (begun - gone) or (set(nodes) - gone if known else set[str]())
-        seen = [as_worker(node=node, gone=frozenset(gone), holdings=holdings) for node in sorted(pool)]
-        first = worker_count.leaves_first(seen)
+    while len(leaving) < count:
+        is_counted = holdings.complete or holdings.overdue
+        pool = (begun - leaving) or (set(nodes) - leaving if is_counted else set[str]())
+        candidates = [
+            as_worker(node=node, leaving=frozenset(leaving), holdings=holdings) for node in sorted(pool)
+        ]
+        first = worker_count.leaves_first(candidates)
         if first is None:
             break
-        gone.add(first.node)
-    return gone
+        leaving.add(first.node)
+    return leaving
 
 
-def as_worker(*, node: str, gone: frozenset[str], holdings: ScaleInInput) -> worker_count.Worker:
-    """A worker as the policy sees it, when the others of `gone` leave, too."""
+def as_worker(*, node: str, leaving: frozenset[str], holdings: ScaleInInput) -> worker_count.Worker:
+    """The policy's view of a worker, assuming that the workers of `leaving` are gone too."""
     return worker_count.Worker(
         node=node,
         held=tuple(
             worker_count.Held(
                 dataset=mount.path,
                 held_bytes=mount.bytes_on(node),
-                last_copy_bytes=mount.last_copies(node=node, draining=gone),
+                last_copy_bytes=mount.last_copies(node=node, draining=leaving),
                 worth=float(holdings.readers.get(mount.path, 0)),
             )
             for mount in holdings.mounts
@@ -243,7 +247,8 @@ def readers_of(*, mounts: Iterable[MountLedger[MountReader]], jobs: Store) -> di
     for (namespace, _), job in jobs.items():
         conditions = (job.get("status") or {}).get("conditions") or ()
         if any(
-            one["type"] in {names.SUCCEEDED, names.FAILED} and one["status"] == "True" for one in conditions
+            condition["type"] in {names.SUCCEEDED, names.FAILED} and condition["status"] == "True"
+            for condition in conditions
         ):
             continue
         for use in job.get("spec", {}).get("datasets") or ():

@@ -36,7 +36,7 @@ class Departure:
 
 
 def departure(node: Mapping[str, Any]) -> Departure | None:
-    """Whether, and why, a node is about to go; None: nothing says so. A cordon alone says nothing."""
+    """Why a node is about to leave; None when it is not. A cordon alone does not count."""
     if node["metadata"].get("deletionTimestamp"):
         return Departure(why="the node is being deleted")
     for taint in (node.get("spec") or {}).get("taints") or ():
@@ -44,8 +44,12 @@ def departure(node: Mapping[str, Any]) -> Departure | None:
         if taint.get("effect") != "PreferNoSchedule" and (key in NOTICES or key.startswith(NOTICE_GROUPS)):
             return Departure(why=f"the node goes (taint {key})")
     for condition in (node.get("status") or {}).get("conditions") or ():
-        said = str(condition.get("message", ""))
-        if condition.get("type") == "Ready" and condition.get("status") != "True" and _SHUTTING_DOWN in said:
+        message = str(condition.get("message", ""))
+        if (
+            condition.get("type") == "Ready"
+            and condition.get("status") != "True"
+            and _SHUTTING_DOWN in message
+        ):
             return Departure(why="the node shuts down", may_return=True)
     return None
 

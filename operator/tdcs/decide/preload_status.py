@@ -104,7 +104,7 @@ def conclude(view: PreloadView) -> Conclusion:
 
 
 def _nowhere(view: PreloadView, want: Want) -> str:
-    """Why no node can take any of it, and what to do."""
+    """The message that no node has room for the Preload: the cause, and what to do."""
     workers = "see kubectl get cacheclusters -A -o wide"
     if not want.nodes:
         return (
@@ -112,12 +112,12 @@ def _nowhere(view: PreloadView, want: Want) -> str:
             f"{workers}"
         )
     absent = ", ".join(view.unknown_nodes[:5])
-    others = [node for node in want.nodes if node not in view.unknown_nodes]
+    other_nodes = [node for node in want.nodes if node not in view.unknown_nodes]
     parts = []
-    if others:
-        have = "has" if len(others) == 1 else "have"
+    if other_nodes:
+        have = "has" if len(other_nodes) == 1 else "have"
         parts.append(
-            f"{', '.join(others[:5])} of spec.nodes {have} no live cache worker with free space: {workers}"
+            f"{', '.join(other_nodes[:5])} of spec.nodes {have} no live cache worker with free space: {workers}"
         )
     if absent:
         parts.append(
@@ -141,10 +141,10 @@ def _verified(view: PreloadView, placement: WantPlacement, text: str) -> Conclus
 
 
 def wrong_files(view: PreloadView) -> Failures:
-    """The files that differed from the source twice, or could not be compared with it, each once."""
-    found = {file.path: file for check in view.checks.values() for file in check.wrong}
+    """The files that differed from the source twice, or could not be compared, without duplicates."""
+    wrong_by_path = {file.path: file for check in view.checks.values() for file in check.wrong}
     count = sum(check.wrong_count for check in view.checks.values())
-    return Failures(count=count, files=tuple(found[path] for path in sorted(found)))
+    return Failures(count=count, files=tuple(wrong_by_path[path] for path in sorted(wrong_by_path)))
 
 
 def _wrong(view: PreloadView, text: str, wrong: Failures) -> str:
@@ -197,12 +197,12 @@ def findings_of(conclusion: Conclusion) -> list[Finding]:
 
 
 def status_of(view: PreloadView, *, conclusion: Conclusion, now: str) -> PreloadStatus:
-    known, done, placement = view.known, view.progress, view.placement
+    status, done, placement = view.known, view.progress, view.placement
     begun = conclusion.state in {"Loading", "Verifying", "Complete", "Failed"}
     ended = conclusion.state in {"Complete", "Failed"}
     read, copied = done.source_rate, done.peer_rate
     if not (read or copied) and conclusion.state not in {"Suspended", "Pending", "Verifying"}:
-        read, copied = known.bytes_per_second, known.copied_bytes_per_second
+        read, copied = status.bytes_per_second, status.copied_bytes_per_second
     rate = None if ended else speed(read=read, copied=copied)
     if placement is None:  # nothing new is known
         update = {
@@ -211,9 +211,9 @@ def status_of(view: PreloadView, *, conclusion: Conclusion, now: str) -> Preload
             "bytes_per_second": read,
             "copied_bytes_per_second": copied,
             "rate": rate,
-            "progress": progress(done=known.bytes_done, total=known.bytes_total, state=conclusion.state),
+            "progress": progress(done=status.bytes_done, total=status.bytes_total, state=conclusion.state),
         }
-        return known.model_copy(update=update)
+        return status.model_copy(update=update)
     total = placement.wanted_bytes + placement.unplaced_bytes
     wrong = wrong_files(view)
     files = wrong.files or (view.failures.files if done.failed_bytes else ())
@@ -224,7 +224,7 @@ def status_of(view: PreloadView, *, conclusion: Conclusion, now: str) -> Preload
         bytes_per_second=read,
         copied_bytes_per_second=copied,
         rate=rate,
-        start_time=known.start_time or (now if begun else None),
+        start_time=status.start_time or (now if begun else None),
         completion_time=now if ended else None,
         bytes_total=total,
         bytes_done=done.placed_bytes,

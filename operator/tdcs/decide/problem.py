@@ -73,8 +73,8 @@ def of_disk(error: OSError) -> Problem:
 
 
 def without_mount_paths(text: str) -> str:
-    """A sentence without the cache's own paths of mounts, which nobody can look at from outside."""
-    return _MOUNT_PATH.sub(lambda found: "" if found[1] else f"{found[2]}the source", text)
+    """A message without the cache's internal mount paths, which mean nothing to users."""
+    return _MOUNT_PATH.sub(lambda match: "" if match[1] else f"{match[2]}the source", text)
 
 
 def of_engine(error: EngineError, *, mounted: bool) -> Problem:

@@ -33,7 +33,7 @@ class Hop(NamedTuple):
 
 
 def next_hop(*, url: str, location: str, origin: str, host: str, allowed: Collection[str]) -> Hop:
-    """The address to which a redirection leads.
+    """The target of a redirection.
 
     Args:
         url: what was asked for.
@@ -43,17 +43,17 @@ def next_hop(*, url: str, location: str, origin: str, host: str, allowed: Collec
         allowed: endpoints that rules name for the namespace.
     """
     try:
-        there = urljoin(url, location)
-        parts = urlsplit(there)
+        target = urljoin(url, location)
+        parts = urlsplit(target)
         endpoint = canonical_endpoint(f"{parts.scheme}://{parts.netloc}")
-        own = canonical_endpoint(origin)
-        name = canonical_endpoint(f"{own.scheme}://{host}") if host else own
+        own_endpoint = canonical_endpoint(origin)
+        name = canonical_endpoint(f"{own_endpoint.scheme}://{host}") if host else own_endpoint
     except ValueError:
         return Hop("", refusal="it redirects to something that is no address")
-    rest = parts._replace(scheme="", netloc="", fragment="").geturl() or "/"
-    if endpoint in (own, name):
-        return Hop(f"{origin}{rest}", own=True)
-    plain = f"{endpoint}{rest}"
+    path = parts._replace(scheme="", netloc="", fragment="").geturl() or "/"
+    if endpoint in (own_endpoint, name):
+        return Hop(f"{origin}{path}", own=True)
+    plain = f"{endpoint}{path}"
     if str(endpoint) in allowed:
         return Hop(plain)
     where = f"it redirects to {endpoint}"

@@ -98,23 +98,25 @@ def _found(store: Objects, kind: str, namespace: str, name: str) -> Mapping[str,
 def _readers(dataset: Mapping[str, Any], target: float | None) -> ScaledMetric:
     status, access = dataset["status"], (dataset.get("spec") or {}).get("access") or {}
     readers = int(status.get("activeJobs") or 0) + int(status.get("waitingJobs") or 0)
-    each = target or float(access.get("maxConcurrentJobs") or NO_LIMIT_READERS)
-    return ScaledMetric(name=READERS, value=readers, target=each)
+    target_each = target or float(access.get("maxConcurrentJobs") or NO_LIMIT_READERS)
+    return ScaledMetric(name=READERS, value=readers, target=target_each)
 
 
 def _wanted(cluster: Mapping[str, Any], target: float | None) -> ScaledMetric:
     status = cluster["status"]
-    # One that has not registered yet says no capacity; one that drains holds as much as the others do.
-    known = [
-        size for one in status.get("workers") or () if (size := float(one.get("capacityBytes") or 0)) > 0
+    # An unregistered worker reports no capacity; a draining one has the same capacity as the others.
+    capacities = [
+        size
+        for worker in status.get("workers") or ()
+        if (size := float(worker.get("capacityBytes") or 0)) > 0
     ]
-    each = target or (FULL * sum(known) / len(known) if known else 0.0)
-    if each <= 0:
+    target_each = target or (FULL * sum(capacities) / len(capacities) if capacities else 0.0)
+    if target_each <= 0:
         raise UnknownObjectError(
             f"it is not known how much a worker of CacheCluster {cluster['metadata']['name']} holds: write {TARGET}, "
             "in bytes, such as 100Gi"
         )
-    return ScaledMetric(name=WANTED_BYTES, value=float(status.get("wantedBytes") or 0), target=each)
+    return ScaledMetric(name=WANTED_BYTES, value=float(status.get("wantedBytes") or 0), target=target_each)
 
 
 def _number(text: str | None, *, bytes_: bool) -> float | None:

@@ -51,12 +51,12 @@ def claim_problem(claim: Object | None, *, where: ClaimFolder) -> Problem | None
 
 
 def address_of(pods: Iterable[Object]) -> str:
-    """The address of a pod that is ready; empty where there is none."""
+    """The address of the first ready pod; empty when none is ready."""
     for pod in pods:
         status = pod.get("status") or {}
         ready = any(
-            each.get("type") == "Ready" and each.get("status") == "True"
-            for each in status.get("conditions") or ()
+            condition.get("type") == "Ready" and condition.get("status") == "True"
+            for condition in status.get("conditions") or ()
         )
         if ready and status.get("podIP") and not pod["metadata"].get("deletionTimestamp"):
             return str(status["podIP"])
@@ -64,27 +64,31 @@ def address_of(pods: Iterable[Object]) -> str:
 
 
 def waits_for(pods: Sequence[Object], *, warnings: Sequence[Object]) -> Starting:
-    """What a pod that is not ready waits for, or why there is none.
+    """What the pod waits for until it is ready, or why there is no pod.
 
     Args:
         warnings: events of the pod or of its Job, the newest last.
     """
     for pod in pods:
         status = pod.get("status") or {}
-        for each in status.get("conditions") or ():
-            if each.get("type") == "PodScheduled" and each.get("status") == "False" and each.get("message"):
-                return Starting(f"no node takes its pod: {_short(each['message'])}")
+        for condition in status.get("conditions") or ():
+            if (
+                condition.get("type") == "PodScheduled"
+                and condition.get("status") == "False"
+                and condition.get("message")
+            ):
+                return Starting(f"no node takes its pod: {_short(condition['message'])}")
         for container in status.get("containerStatuses") or ():
             waiting = (container.get("state") or {}).get("waiting") or {}
             if waiting.get("reason") and waiting["reason"] not in _WAITING_IS_USUAL:
-                said = _short(waiting.get("message") or "")
+                message = _short(waiting.get("message") or "")
                 return Starting(
-                    f"its pod does not start: {waiting['reason']}" + (f" ({said})" if said else "")
+                    f"its pod does not start: {waiting['reason']}" + (f" ({message})" if message else "")
                 )
     if warnings:
         newest = warnings[-1]
-        what = "its pod does not start" if pods else "no pod is made"
-        return Starting(f"{what}: {newest.get('reason')}: {_short(newest.get('message') or '')}")
+        subject = "its pod does not start" if pods else "no pod is made"
+        return Starting(f"{subject}: {newest.get('reason')}: {_short(newest.get('message') or '')}")
     return Starting()
 
 
@@ -112,9 +116,9 @@ def needs_source(*, missing: int, wants: Iterable[Want], is_read: bool) -> bool:
 
 
 def is_made_for(pod: Object, *, job: Object) -> bool:
-    """Whether a pod is one of a Job: a label alone, anybody can write."""
+    """Whether a Job owns a pod. Labels do not prove it, as anybody can write them."""
     owners = pod["metadata"].get("ownerReferences") or ()
-    return any(each.get("uid") == job["metadata"]["uid"] for each in owners)
+    return any(owner.get("uid") == job["metadata"]["uid"] for owner in owners)
 
 
 def _unusable(message: str) -> Problem:

@@ -35,7 +35,7 @@ class UsedSource:
 def used_source(
     dataset: Dataset, *, namespace: str, labels: Mapping[str, str] | None, owner: Dataset | None
 ) -> UsedSource | Refusal:
-    """The source of a Dataset, or why it may not have it.
+    """The source of a Dataset, or why the Dataset may not use it.
 
     Args:
         namespace, labels: of the Dataset; labels are None while they are not known.
@@ -53,7 +53,7 @@ def used_source(
         if (
             owner is not None
             and labels is None
-            and any(each.namespace_selector for each in owner.spec.shared_with)
+            and any(grant.namespace_selector for grant in owner.spec.shared_with)
         ):
             text = f"the labels of namespace {namespace} are not known yet, by which {_title(reference)} is shared"
             return Refusal(reason=_NOT_SHARED, message=text, retry_after=RETRY_SOON)
@@ -63,26 +63,26 @@ def used_source(
         )
     if owner.spec.source.dataset_ref is not None:
         return _refused(f"{_title(reference)} reads another one's source itself: name that one")
-    given = {
+    settings = {
         "bandwidth": source.bandwidth,
         "check_interval": source.check_interval,
         "loss_percent": source.loss_percent,
     }
     return UsedSource(
-        spec=owner.spec.source.model_copy(update=given), namespace=reference.namespace, within=granted
+        spec=owner.spec.source.model_copy(update=settings), namespace=reference.namespace, within=granted
     )
 
 
 def _granted(
     grants: Iterable[SharedWith], *, namespace: str, labels: Mapping[str, str] | None
 ) -> tuple[str, ...] | None:
-    """The paths that grants give a namespace, empty for all; None when they give it nothing."""
-    mine = [each for each in grants if _names(each, namespace=namespace, labels=labels)]
+    """The paths granted to a namespace, empty for all; None without a grant."""
+    mine = [grant for grant in grants if _names(grant, namespace=namespace, labels=labels)]
     if not mine:
         return None
-    if any(not each.paths for each in mine):
+    if any(not grant.paths for grant in mine):
         return ()
-    return tuple(sorted({path.strip("/") for each in mine for path in each.paths}))
+    return tuple(sorted({path.strip("/") for grant in mine for path in grant.paths}))
 
 
 def _names(grant: SharedWith, *, namespace: str, labels: Mapping[str, str] | None) -> bool:

@@ -112,7 +112,7 @@ def loss_of(
     last: SourceLoss | None,
     second: SecondCount | None = None,
 ) -> SourceLoss | None:
-    """What a source has lost if it is not believed yet; None when it is.
+    """An unconfirmed loss of a source's files; None when the listing is accepted.
 
     Args:
         version: digest of the last version that was taken.
@@ -125,18 +125,18 @@ def loss_of(
     """
     if version in rule.accepted or not has_lost(before=before, now=now, percent=rule.percent):
         return None
-    same = (
+    is_same = (
         last is not None
         and last.version == version
         and (last.now.files, last.now.bytes) == (now.files, now.bytes)
     )
-    if last is None or not same or (second is not None and second.sees_more(now)):
+    if last is None or not is_same or (second is not None and second.sees_more(now)):
         return SourceLoss(version=version, before=before, now=now, since=clock, second=second)
-    found = replace(last, now=now, times=last.times + 1, second=second)
+    updated = replace(last, now=now, times=last.times + 1, second=second)
     unseconded = second is not None and second.files is None
-    if found.times >= CONFIRMATIONS and clock >= found.confirmed_at(rule) and not unseconded:
+    if updated.times >= CONFIRMATIONS and clock >= updated.confirmed_at(rule) and not unseconded:
         return None
-    return found
+    return updated
 
 
 def next_look(
@@ -153,8 +153,8 @@ def next_look(
     """
     if rule != compared_by:
         return 0.0
-    left = loss.confirmed_at(rule) - clock
-    return max(least, min(least * 2.0 ** (loss.times - 1), left))
+    seconds_left = loss.confirmed_at(rule) - clock
+    return max(least, min(least * 2.0 ** (loss.times - 1), seconds_left))
 
 
 _CHANGING_SHARE: Final = 100
@@ -173,14 +173,14 @@ def sees_more(witness: int, *, than: int) -> bool:
 
 
 def has_lost(*, before: SourcesSize, now: SourcesSize, percent: int) -> bool:
-    """Whether a source lacks more than that share of its files, or of their bytes, or all."""
+    """Whether a source lost all its files, or more than `percent` of its files or bytes."""
     if percent >= 100 or not before.files:
         return False
     if not now.files or (before.bytes and not now.bytes):
         return True
-    kept = 100 - percent
-    fewer = 100 * now.files < kept * before.files
-    return fewer or (now.files < before.files and 100 * now.bytes < kept * before.bytes)
+    kept_percent = 100 - percent
+    fewer = 100 * now.files < kept_percent * before.files
+    return fewer or (now.files < before.files and 100 * now.bytes < kept_percent * before.bytes)
 
 
 def loss_text(loss: SourceLoss, *, rule: LossRule, annotation: str) -> str:
@@ -189,8 +189,12 @@ def loss_text(loss: SourceLoss, *, rule: LossRule, annotation: str) -> str:
     before = f"{counted(loss.before.files, 'file')} ({human(loss.before.bytes)})"
     now = "is empty" if loss.is_empty else f"has {counted(loss.now.files, 'file')} ({human(loss.now.bytes)})"
     seconds = rule.confirm_seconds * (EMPTY_FACTOR if loss.is_empty else 1)
-    others = sorted(rule.accepted - {loss.version})
-    useless = f". Its value {printable(others[0][:_LONGEST_VALUE])!r} names another version" if others else ""
+    other_versions = sorted(rule.accepted - {loss.version})
+    useless = (
+        f". Its value {printable(other_versions[0][:_LONGEST_VALUE])!r} names another version"
+        if other_versions
+        else ""
+    )
     nodes = "" if loss.second is None else " on another node, too"
     return (
         f"the source {now} and had {before} in the version that is served: nothing is removed from the cache, and that "
@@ -206,7 +210,7 @@ def _second_text(loss: SourceLoss) -> str:
         return ""
     if second.files is None:
         return f". No other node has counted it: {second.reason}"
-    found = f"{counted(second.files, 'file')} ({human(second.bytes)})"
+    count_text = f"{counted(second.files, 'file')} ({human(second.bytes)})"
     if second.sees_more(loss.now):
-        return f". But node {second.node} finds {found} there"
-    return f". Node {second.node} finds {found} there, too"
+        return f". But node {second.node} finds {count_text} there"
+    return f". Node {second.node} finds {count_text} there, too"

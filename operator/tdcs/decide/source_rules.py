@@ -72,7 +72,7 @@ def judge_source(
     if plain.scheme == "file":
         return _judge_folder(plain.folder, mine, shared_folders, namespace=namespace, cluster=cluster)
     try:
-        there = canonical_endpoint(endpoint or AMAZON)
+        source_endpoint = canonical_endpoint(endpoint or AMAZON)
     except ValueError as error:
         return _refused(
             "EndpointNotAllowed",
@@ -80,9 +80,9 @@ def judge_source(
         )
     return _judge_bucket(
         plain,
-        there,
+        source_endpoint,
         mine,
-        host="" if not endpoint else _host_of(plain, there, path_style=path_style is not False),
+        host="" if not endpoint else _host_of(plain, source_endpoint, path_style=path_style is not False),
         namespace=namespace,
         cluster=cluster,
     )
@@ -96,8 +96,8 @@ def endpoint_field(scheme: str) -> str:
 def _judge_folder(
     folder: str, rules: Sequence[SourceRule], shared: Sequence[str], *, namespace: str, cluster: str
 ) -> SourceVerdict:
-    allowed = [*shared, *(each for rule in rules for each in rule.folders)]
-    if any(_inside(folder, each) for each in allowed):
+    allowed = [*shared, *(path for rule in rules for path in rule.folders)]
+    if any(_inside(folder, allowed_folder) for allowed_folder in allowed):
         return SourceVerdict()
     folders = f"which are {', '.join(allowed)}" if allowed else "of which there is none"
     return _refused(
@@ -136,7 +136,7 @@ def _judge_bucket(
             "EndpointNotAllowed",
             f"namespace {namespace} may not use the endpoint {endpoint} ({field}) by {where}: {ask}",
         )
-    redirects = tuple(sorted({each for rule in stores for each in _endpoints(rule)}))
+    redirects = tuple(sorted({redirect for rule in stores for redirect in _endpoints(rule)}))
     if allowing := [rule for rule in named if _holds_bucket(rule, bucket)]:
         return SourceVerdict(host=host, named=True, ca_bundle=_bundle(allowing), redirects=redirects)
     inside = internal_name(endpoint.host) or (
@@ -150,7 +150,7 @@ def _judge_bucket(
         )
     if allowing := [rule for rule in open_ones if _holds_bucket(rule, bucket)]:
         return SourceVerdict(host=host, ca_bundle=_bundle(allowing), redirects=redirects)
-    allowed = sorted({each for rule in (*named, *open_ones) for each in rule.buckets})
+    allowed = sorted({name for rule in (*named, *open_ones) for name in rule.buckets})
     return _refused(
         "BucketNotAllowed",
         f"namespace {namespace} may not use {uri} (spec.source.uri) at {endpoint} by {where}: it may use "
@@ -164,16 +164,16 @@ def _bundle(rules: Sequence[SourceRule]) -> str:
 
 
 def _endpoints(rule: SourceRule) -> set[str]:
-    found = set()
-    for each in rule.endpoints:
-        if each == ANY_ENDPOINT:
+    endpoints = set()
+    for endpoint in rule.endpoints:
+        if endpoint == ANY_ENDPOINT:
             continue
-        found.add(str(canonical_endpoint(each)))
-    return found
+        endpoints.add(str(canonical_endpoint(endpoint)))
+    return endpoints
 
 
 def _holds_bucket(rule: SourceRule, bucket: str) -> bool:
-    return not rule.buckets or any(_inside(bucket, each) for each in rule.buckets)
+    return not rule.buckets or any(_inside(bucket, allowed_bucket) for allowed_bucket in rule.buckets)
 
 
 def _host_of(uri: SourceUri, endpoint: Endpoint, *, path_style: bool) -> str:

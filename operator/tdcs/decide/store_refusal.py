@@ -351,11 +351,11 @@ def _cause(answer: StoreAnswer) -> Cause:
     # Azure's code for this is the one of wrong keys, too.
     if status in (400, 401, 403) and _SKEWED.search(message):
         return Cause.CLOCK
-    known = _CAUSES.get(code)
-    if known is Cause.MISSING and status != 404:
-        known = None
-    if known in _CERTAIN:
-        return known
+    cause = _CAUSES.get(code)
+    if cause is Cause.MISSING and status != 404:
+        cause = None
+    if cause in _CERTAIN:
+        return cause
     if status == 404 and _GOOGLES_BUCKET.fullmatch(message):
         return Cause.NO_BUCKET
     if status >= 400 and (code.startswith("KMS.") or (status in (400, 403) and _KMS.search(message))):
@@ -364,7 +364,7 @@ def _cause(answer: StoreAnswer) -> Cause:
         return Cause.CUSTOMER_KEY
     if status in (400, 402, 403) and _PAYER.search(message):
         return Cause.PAYER
-    return known or _cause_by_status(answer)
+    return cause or _cause_by_status(answer)
 
 
 def _cause_by_status(answer: StoreAnswer) -> Cause:

@@ -103,7 +103,7 @@ class Worker:
 
 
 def follow_jobs(*, sites: Sequence[Site], bounds: Bounds, now: float) -> Following:
-    """The nodes that shall have a worker so that the cache is where its data is read.
+    """The nodes that should have a worker, so that data is cached where it is read.
 
     Workers beside readers come first, then those that nothing has called for only since a moment, then nodes with
     readers that have no worker yet: at the maximum a worker makes room for another one only when it has been spare for
@@ -117,34 +117,34 @@ def follow_jobs(*, sites: Sequence[Site], bounds: Bounds, now: float) -> Followi
     unknown = bounds.needed_bytes is None
     most = len(sites) if bounds.maximum is None else min(bounds.maximum, len(sites))
     if unknown:
-        most = max(most, sum(one.has_worker and not one.draining for one in sites))
+        most = max(most, sum(site.has_worker and not site.draining for site in sites))
     least = min(max(bounds.minimum, bounds.for_data), most)
-    beside = [one for one in sites if one.has_readers and one.has_worker]
-    idle = [one for one in sites if one.has_worker and not one.has_readers]
-    recent = [one for one in idle if not one.draining and (unknown or _is_recent(one, bounds, now))]
-    new = [one for one in sites if one.has_readers and not one.has_worker]
-    others = [one for one in idle if one not in recent]
-    empty = [one for one in sites if not one.has_worker and not one.has_readers]
+    beside = [site for site in sites if site.has_readers and site.has_worker]
+    idle = [site for site in sites if site.has_worker and not site.has_readers]
+    recent = [site for site in idle if not site.draining and (unknown or _is_recent(site, bounds, now))]
+    new = [site for site in sites if site.has_readers and not site.has_worker]
+    long_idle = [site for site in idle if site not in recent]
+    empty = [site for site in sites if not site.has_worker and not site.has_readers]
     first = [
         *sorted(beside, key=_stays),
         *sorted(recent, key=_stays),
-        *sorted(new, key=lambda one: (-one.gpus, one.node)),
+        *sorted(new, key=lambda site: (-site.gpus, site.node)),
     ]
     chosen = first[:most]
-    fill = [*sorted(others, key=_stays), *sorted(empty, key=lambda one: (-one.gpus, one.node))]
+    fill = [*sorted(long_idle, key=_stays), *sorted(empty, key=lambda site: (-site.gpus, site.node))]
     chosen += fill[: max(least - len(chosen), 0)]
-    with_readers = sum(one.has_readers for one in chosen)
-    without = sorted((one for one in chosen if not one.has_readers), key=_stays)
+    with_readers = sum(site.has_readers for site in chosen)
+    without = sorted((site for site in chosen if not site.has_readers), key=_stays)
     spare = {
-        one.node: now if one.spare_since is None else one.spare_since
-        for one in without[max(least - with_readers, 0) :]
-        if one.spare_since is not None or not unknown
+        site.node: now if site.spare_since is None else site.spare_since
+        for site in without[max(least - with_readers, 0) :]
+        if site.spare_since is not None or not unknown
     }
-    names = {one.node for one in chosen}
+    names = {site.node for site in chosen}
     return Following(
         nodes=tuple(sorted(names)),
         spare=spare,
-        left_out=tuple(sorted(one.node for one in sites if one.has_readers and one.node not in names)),
+        left_out=tuple(sorted(site.node for site in sites if site.has_readers and site.node not in names)),
     )
 
 
@@ -159,10 +159,10 @@ def _stays(site: Site) -> tuple[bool, bool, bool, float, str]:
 
 
 def loss(worker: Worker) -> float:
-    """What it costs to lose a worker now: last copies, weighted by demand, those nobody reads a little."""
-    return sum(one.last_copy_bytes * (one.worth + 1e-12) for one in worker.held)
+    """The cost of losing a worker now: bytes of last copies weighted by demand; unread data has a small weight."""
+    return sum(holding.last_copy_bytes * (holding.worth + 1e-12) for holding in worker.held)
 
 
 def leaves_first(workers: Sequence[Worker]) -> Worker | None:
     """The worker whose loss costs least; one without jobs before one with."""
-    return min(workers, key=lambda one: (one.runs_jobs, loss(one), one.node), default=None)
+    return min(workers, key=lambda worker: (worker.runs_jobs, loss(worker), worker.node), default=None)

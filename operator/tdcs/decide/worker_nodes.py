@@ -93,7 +93,7 @@ def users_of(*, cluster: str, datasets: Mapping[tuple[str, str], Mapping[str, An
 def starting_nodes(
     *, wanted: Iterable[str], made: Mapping[str, str], known: CacheClusterStatus | None, now: str
 ) -> frozenset[str]:
-    """The nodes with a worker that has just been asked for: the master may list one that was there before as lost.
+    """The nodes whose worker was just created: the master may still list an earlier worker there as lost.
 
     Args:
         wanted: the nodes that are to have a worker.
@@ -101,7 +101,7 @@ def starting_nodes(
         known: the status so far: a worker that was ready there is lost when it goes, however young; one that drained
             is asked for again just now.
     """
-    states = {one.node: one.state for one in (known.workers if known else ())}
+    states = {worker.node: worker.state for worker in (known.workers if known else ())}
     return frozenset(
         node
         for node in wanted
@@ -117,14 +117,14 @@ def starting_nodes(
 def worker_states(
     *, wanted: Sequence[str], workers: Iterable[WorkerInfo], starting: Collection[str] = ()
 ) -> list[CacheWorker]:
-    """Each wanted worker as the engine's master sees it. `starting`: those that have just been asked for."""
-    known = {worker.name: worker for worker in workers}
-    found = []
+    """The state of each wanted worker in the engine's master. `starting`: nodes whose worker was just created."""
+    worker_by_node = {worker.name: worker for worker in workers}
+    states = []
     for node in wanted:
-        worker = known.get(node)
-        gone: WorkerState = "Pending" if worker is None or node in starting else "Lost"
-        state: WorkerState = "Ready" if worker is not None and worker.live else gone
-        found.append(
+        worker = worker_by_node.get(node)
+        absent_state: WorkerState = "Pending" if worker is None or node in starting else "Lost"
+        state: WorkerState = "Ready" if worker is not None and worker.live else absent_state
+        states.append(
             CacheWorker(
                 node=node,
                 state=state,
@@ -132,7 +132,7 @@ def worker_states(
                 used_bytes=worker.used_bytes if worker else 0,
             )
         )
-    return found
+    return states
 
 
 def with_idle(workers: Sequence[CacheWorker], idle_since: Mapping[str, str]) -> list[CacheWorker]:
@@ -147,8 +147,8 @@ def with_idle(workers: Sequence[CacheWorker], idle_since: Mapping[str, str]) -> 
 def silent_workers(
     *, wanted: Sequence[str], known: CacheClusterStatus | None, restarting: bool = False
 ) -> list[CacheWorker]:
-    """Each wanted worker while the master does not answer: with what was known of it. `restarting`: the master has not
-    been silent for longer than a restart takes."""
+    """The state of each wanted worker while the master does not answer, from the last status. `restarting`: the master
+    has been silent for no longer than a restart takes."""
     before = {worker.node: worker for worker in (known.workers if known else ())}
     return [
         (before[node] if restarting else before[node].model_copy(update={"state": "Pending"}))
@@ -159,8 +159,8 @@ def silent_workers(
 
 
 def worker_pods(worker_sets: Iterable[Mapping[str, Any]]) -> int:
-    """How many workers there are, as the StatefulSet controller counts their pods."""
-    return sum(int((one.get("status") or {}).get("replicas") or 0) for one in worker_sets)
+    """The number of worker pods, as the StatefulSet controller counts them."""
+    return sum(int((worker_set.get("status") or {}).get("replicas") or 0) for worker_set in worker_sets)
 
 
 def status_of(
@@ -191,10 +191,10 @@ def status_of(
     )
 
 
-def is_ready(known: CacheClusterStatus | None) -> bool:
-    """Whether the cache served when its status was written."""
-    conditions = known.conditions if known is not None else ()
-    return any(one.type == names.READY and one.status == "True" for one in conditions)
+def is_ready(status: CacheClusterStatus | None) -> bool:
+    """Whether the cache was ready when its status was written."""
+    conditions = status.conditions if status is not None else ()
+    return any(condition.type == names.READY and condition.status == "True" for condition in conditions)
 
 
 def readiness(

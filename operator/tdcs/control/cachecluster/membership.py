@@ -102,12 +102,12 @@ class Membership:
             now=self._context.now(),
         )
         holdings = nothing
-        chosen = job_followers.choose(spec=cluster.spec, seen=seen, holdings=holdings)
+        chosen = job_followers.choose(spec=cluster.spec, observed=seen, holdings=holdings)
         if job_followers.needs_holdings(chosen, seen):
             holdings = self._holdings(name, sets)
             if not (holdings.complete or holdings.overdue):
                 seen = replace(seen, needed_bytes=None)
-            chosen = job_followers.choose(spec=cluster.spec, seen=seen, holdings=holdings)
+            chosen = job_followers.choose(spec=cluster.spec, observed=seen, holdings=holdings)
         else:
             self._incomplete_since.pop(name, None)
         return Members(
