@@ -15,8 +15,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from tdcs.trust.roles import ORGANIZATION, Role
 
 BEGINNING: Final = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
-"""When every certificate begins. Nothing depends on it, and no clock that goes wrong for a while can make certificates
-that are not valid yet."""
+"""Start of validity of every certificate. It is fixed, so that a clock that is wrong for a while cannot create
+certificates that are not valid yet."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class KeyPair:
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """What a certificate says of its process.
+    """The process that a certificate identifies.
 
     Attributes:
         role: of the process.
@@ -46,14 +46,14 @@ class Subject:
 def make_authority(*, name: str, until: datetime.datetime) -> KeyPair:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _name(name)
-    made = (
+    certificate = (
         _builder(subject=subject, issuer=subject, key=key, until=until)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
-    return _pair(made, key)
+    return _pair(certificate, key)
 
 
 def make_certificate(*, subject: Subject, authority: KeyPair, until: datetime.datetime) -> KeyPair:
@@ -64,7 +64,7 @@ def make_certificate(*, subject: Subject, authority: KeyPair, until: datetime.da
         raise ValueError("the authority's key is not one of an elliptic curve")
     key = ec.generate_private_key(ec.SECP256R1())
     usages = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
-    made = (
+    certificate = (
         _builder(subject=_name(subject.role.value), issuer=issuer.subject, key=key, until=until)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs=False), critical=True)
@@ -77,14 +77,14 @@ def make_certificate(*, subject: Subject, authority: KeyPair, until: datetime.da
         )
         .sign(issuer_key, hashes.SHA256())
     )
-    return _pair(made, key)
+    return _pair(certificate, key)
 
 
 def make_own_certificate(*, name: str, host: str, until: datetime.datetime) -> KeyPair:
-    """A server's certificate that no authority has signed, for clients that take this one alone."""
+    """A self-signed server certificate, for clients that trust only this one."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _name(name)
-    made = (
+    certificate = (
         _builder(subject=subject, issuer=subject, key=key, until=until)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs=False), critical=True)
@@ -92,7 +92,7 @@ def make_own_certificate(*, name: str, host: str, until: datetime.datetime) -> K
         .add_extension(x509.SubjectAlternativeName([_general_name(host)]), critical=False)
         .sign(key, hashes.SHA256())
     )
-    return _pair(made, key)
+    return _pair(certificate, key)
 
 
 def end_of(certificate: bytes) -> datetime.datetime:
@@ -101,60 +101,59 @@ def end_of(certificate: bytes) -> datetime.datetime:
 
 
 def matches_subject(certificate: bytes, subject: Subject) -> bool:
-    """Whether a certificate names this role and exactly these hosts; False also for what cannot be read."""
+    """Whether a certificate names this role and exactly these hosts; False if it cannot be read."""
     try:
-        found = x509.load_pem_x509_certificate(certificate)
-        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        parsed = x509.load_pem_x509_certificate(certificate)
+        names = parsed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (ValueError, x509.ExtensionNotFound):
         return False
-    wanted = {_general_name(host) for host in _hosts(subject)}
-    return found.subject == _name(subject.role.value) and set(names) == wanted
+    expected_names = {_general_name(host) for host in _hosts(subject)}
+    return parsed.subject == _name(subject.role.value) and set(names) == expected_names
 
 
 def missing_hosts(certificate: bytes, hosts: Iterable[str]) -> list[str]:
-    """The DNS names and addresses that a certificate is not for; all of them when it cannot be read. As in TLS a `*` at
-    the beginning of a name of it stands for one label, and the case of letters does not count."""
+    """The hosts that a certificate does not cover; all of them when it cannot be read. As in TLS, a leading `*` in a
+    name stands for one label, and names are case-insensitive."""
     try:
-        found = x509.load_pem_x509_certificate(certificate)
-        extension = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        parsed = x509.load_pem_x509_certificate(certificate)
+        extension = parsed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (ValueError, x509.ExtensionNotFound):
         return list(hosts)
-    known: set[object] = {name.lower() for name in extension.get_values_for_type(x509.DNSName)}
-    known |= {*extension.get_values_for_type(x509.IPAddress)}
+    certificate_names: set[object] = {name.lower() for name in extension.get_values_for_type(x509.DNSName)}
+    certificate_names |= {*extension.get_values_for_type(x509.IPAddress)}
 
     def is_named(host: str) -> bool:
         name = _general_name(host).value
         if not isinstance(name, str):
-            return name in known
-        return name.lower() in known or f"*.{name.lower().partition('.')[2]}" in known
+            return name in certificate_names
+        return name.lower() in certificate_names or f"*.{name.lower().partition('.')[2]}" in certificate_names
 
     return [host for host in hosts if not is_named(host)]
 
 
 def has_role(certificate: bytes, role: Role) -> bool:
-    """Whether a certificate is for this role; False also for what cannot be read."""
+    """Whether a certificate is for this role; False if it cannot be read."""
     try:
         subject = x509.load_pem_x509_certificate(certificate).subject
     except ValueError:
         return False
 
     def values(kind: x509.ObjectIdentifier) -> list[str | bytes]:
-        return [one.value for one in subject.get_attributes_for_oid(kind)]
+        return [attribute.value for attribute in subject.get_attributes_for_oid(kind)]
 
     return values(NameOID.COMMON_NAME) == [role.value] and values(NameOID.ORGANIZATION_NAME) == [ORGANIZATION]
 
 
 def is_signed_by(certificate: bytes, authorities: bytes) -> bool:
-    """Whether one of the authorities (PEM, one after another) has signed a certificate; False also for what cannot be
-    read."""
+    """Whether one of the authorities (concatenated PEM) signed a certificate; False if one cannot be read."""
     try:
-        found = x509.load_pem_x509_certificate(certificate)
+        parsed = x509.load_pem_x509_certificate(certificate)
         candidates = x509.load_pem_x509_certificates(authorities)
     except ValueError:
         return False
     for authority in candidates:
         try:
-            found.verify_directly_issued_by(authority)
+            parsed.verify_directly_issued_by(authority)
         except (ValueError, TypeError, InvalidSignature):
             continue
         return True
@@ -162,14 +161,14 @@ def is_signed_by(certificate: bytes, authorities: bytes) -> bool:
 
 
 def belong_together(*, certificate: bytes, key: bytes) -> bool:
-    """Whether a key is that of a certificate; False also for what cannot be read."""
+    """Whether a key belongs to a certificate; False if one cannot be read."""
     try:
         public = serialization.load_pem_private_key(key, None).public_key()
-        found = x509.load_pem_x509_certificate(certificate).public_key()
+        certificate_key = x509.load_pem_x509_certificate(certificate).public_key()
     except (ValueError, TypeError):
         return False
     form = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
-    return public.public_bytes(*form) == found.public_bytes(*form)
+    return public.public_bytes(*form) == certificate_key.public_bytes(*form)
 
 
 def _hosts(subject: Subject) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""TLS contexts of a process, made anew when its certificate or its authorities change."""
+"""TLS contexts of a process, replaced when its certificate or authorities change."""
 
 import logging
 import os
@@ -33,10 +33,10 @@ class Contexts:
         self._identify: Final = identify
         self._lock: Final = threading.Lock()
         self._refused = ""
-        self._made: _Made | None = None
+        self._latest: _Made | None = None
 
     def server(self) -> ssl.SSLContext:
-        """For a server of which every caller must show a certificate; raises OSError."""
+        """For a server whose callers must show a certificate; raises OSError."""
         return self._current().server
 
     def client(self) -> ssl.SSLContext:
@@ -56,49 +56,49 @@ class Contexts:
         return _FollowingContext.of(self, server=False)
 
     def open_server(self) -> ssl.SSLContext:
-        """For a server of which callers may show no certificate; raises OSError."""
+        """For a server whose callers need not show a certificate; raises OSError."""
         return self._current().open_server
 
     def _current(self) -> _Made:
         identity = self._identify()
-        made = self._made
-        if made is not None and identity.fingerprint in (made.fingerprint, self._refused):
-            return made
+        current = self._latest
+        if current is not None and identity.fingerprint in (current.fingerprint, self._refused):
+            return current
         with self._lock:
-            made = self._made
-            if made is None or made.fingerprint != identity.fingerprint:
+            current = self._latest
+            if current is None or current.fingerprint != identity.fingerprint:
                 try:
-                    self._made = made = _contexts_of(identity)
+                    self._latest = current = _contexts_of(identity)
                 except ssl.SSLError as error:
-                    # A certificate and a key that do not belong together, say: files that are changed one by one.
-                    if made is None:
+                    # Such as a certificate and a key that do not match, while files are replaced one by one.
+                    if current is None:
                         raise
                     self._refused = identity.fingerprint
                     _log.warning("a new certificate is not used, the one before it is kept: %s", error)
-            return made
+            return current
 
 
 def client_contexts(folder: Path | None) -> Callable[[], ssl.SSLContext] | None:
-    """What gives clients their context, from a folder with a certificate; None without one: connections are plain."""
+    """A source of client contexts, from a folder with a certificate; None without a folder: connections are plain."""
     return Contexts(TrustFolder(folder)).client if folder is not None else None
 
 
 def server_contexts(folder: Path | None) -> Callable[[], ssl.SSLContext] | None:
-    """As `client_contexts`, for servers of which every caller must show a certificate."""
+    """As `client_contexts`, for servers whose callers must show a certificate."""
     return Contexts(TrustFolder(folder)).server if folder is not None else None
 
 
 class _FollowingContext(ssl.SSLContext):
-    """A context that asks for the present one at each connection."""
+    """A context that uses the present one for each connection."""
 
     _contexts: Contexts
     _server: bool
 
     @classmethod
     def of(cls, contexts: Contexts, *, server: bool) -> "_FollowingContext":
-        made = cls(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
-        made._contexts, made._server = contexts, server
-        return made
+        context = cls(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
+        context._contexts, context._server = contexts, server
+        return context
 
     def wrap_bio(self, *args: Any, **kwargs: Any) -> ssl.SSLObject:
         """As `ssl.SSLContext.wrap_bio`, which asyncio and uvloop call for each connection; raises OSError."""
@@ -127,14 +127,14 @@ def _contexts_of(identity: Identity) -> _Made:
 
 
 def _context(identity: Identity, *, server: bool, verify: ssl.VerifyMode) -> ssl.SSLContext:
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
-    made.minimum_version = ssl.TLSVersion.TLSv1_3
-    made.verify_mode = verify
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.verify_mode = verify
     if server:
-        made.num_tickets = 0  # a session that is resumed would be as old as its certificate
-    made.load_verify_locations(cadata=identity.authorities.decode("ascii", "replace"))
-    _load_chain(made, identity)
-    return made
+        context.num_tickets = 0  # a resumed session would keep using an old certificate
+    context.load_verify_locations(cadata=identity.authorities.decode("ascii", "replace"))
+    _load_chain(context, identity)
+    return context
 
 
 def _load_chain(context: ssl.SSLContext, identity: Identity) -> None:

@@ -1,4 +1,4 @@
-"""What is wrong with certificates that the user or cert-manager gives."""
+"""Problems of certificates that the user or cert-manager provides."""
 
 import datetime
 
@@ -8,7 +8,7 @@ from tdcs.trust.roles import Role
 
 
 def given_problem(identity: Identity | None, *, role: Role, now: datetime.datetime) -> str:
-    """What is wrong with a Secret of the user's, and the remedy, behind its name; empty when nothing is."""
+    """The problem of a user's Secret and the remedy, to follow the Secret's name; empty without a problem."""
     keys = "tls.crt, tls.key and ca.crt"
     if identity is None:
         return f"is not there, or lacks one of {keys}: make it, with a certificate of the role {role}"
@@ -27,7 +27,7 @@ def given_problem(identity: Identity | None, *, role: Role, now: datetime.dateti
 
 
 def hosts_problem(identity: Identity, *, subject: Subject, cluster: str, by_cert_manager: bool) -> str:
-    """Which name a Secret of the user's lacks, and the remedy, behind its name; empty when it lacks none.
+    """The host that a user's Secret lacks and the remedy, to follow the Secret's name; empty when it lacks none.
 
     Args:
         identity: what the Secret has.
@@ -46,8 +46,8 @@ def hosts_problem(identity: Identity, *, subject: Subject, cluster: str, by_cert
     text += f", where others reach the role {subject.role} of CacheCluster {cluster}, and refuse it"
     if by_cert_manager:
         return f"{text}: add {cluster} to the chart value trust.certManager.cacheClusters"
-    _, _, rest = first.partition(".")
-    return f"{text}: add it to the DNS names and addresses" + ("" if _is_local(first) else f", or *.{rest}")
+    _, _, domain = first.partition(".")
+    return f"{text}: add it to the DNS names and addresses" + ("" if _is_local(first) else f", or *.{domain}")
 
 
 def _asked_for(subject: Subject) -> tuple[str, ...]:

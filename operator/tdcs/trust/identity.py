@@ -20,12 +20,12 @@ LOOK_SECONDS: Final = 5.0
 
 
 class NoIdentityError(OSError):
-    """A process has no certificate to show yet; the text says where it looked."""
+    """A process has no certificate yet; the message says where it was expected."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What a process shows and whom it believes; all PEM."""
+    """Certificate and key of a process, and the authorities that it trusts; all PEM."""
 
     certificate: bytes
     key: bytes
@@ -41,7 +41,7 @@ class Identity:
 
 
 Identify = Callable[[], Identity]
-"""Gives the present identity of a process; raises NoIdentityError while there is none."""
+"""Returns the present identity of a process; raises NoIdentityError while there is none."""
 
 
 class TrustFolder:
@@ -60,30 +60,30 @@ class TrustFolder:
 
     def __call__(self) -> Identity:
         """The present identity; raises NoIdentityError while there is none."""
-        looked, seen, known = self._state
+        read_at, file_stats, identity = self._state
         now = self._clock()
-        if known is None or now - looked >= LOOK_SECONDS:
+        if identity is None or now - read_at >= LOOK_SECONDS:
             try:
-                there = self._seen()
-                if known is None or there != seen:
-                    known = self._read()
-                self._state = (now, there, known)
+                new_stats = self._file_stats()
+                if identity is None or new_stats != file_stats:
+                    identity = self._read()
+                self._state = (now, new_stats, identity)
             except OSError as error:
-                if known is None:
+                if identity is None:
                     raise NoIdentityError(
                         f"no certificate can be read in {self._folder} ({error.strerror or error}); the operator puts "
                         "it there through a Secret, see the condition Trusted of the CacheCluster"
                     ) from error
                 _log.warning("the certificate in %s cannot be read: %s", self._folder, error)
-                self._state = (now, seen, known)
-        return known
+                self._state = (now, file_stats, identity)
+        return identity
 
-    def _seen(self) -> object:
-        found = [(self._folder / name).stat() for name in (CERTIFICATE_FILE, KEY_FILE, AUTHORITIES_FILE)]
-        return [(status.st_ino, status.st_mtime_ns, status.st_size) for status in found]
+    def _file_stats(self) -> object:
+        stats = [(self._folder / name).stat() for name in (CERTIFICATE_FILE, KEY_FILE, AUTHORITIES_FILE)]
+        return [(status.st_ino, status.st_mtime_ns, status.st_size) for status in stats]
 
     def _read(self) -> Identity:
-        # A mounted Secret changes by one link. Read through it once, or half of the files could be of another version.
+        # A mounted Secret is replaced by switching one link. Resolve it once, so that all files are of one version.
         link = self._folder / "..data"
         folder = link.resolve() if link.exists() else self._folder
         return Identity(

@@ -1,4 +1,4 @@
-"""Serves metrics, with certificates to Prometheus alone, by its role; and health, where there is no event loop."""
+"""Servers for metrics (with TLS, for Prometheus' role only) and for health, for processes without an event loop."""
 
 import contextlib
 import logging
@@ -21,7 +21,7 @@ from tdcs.trust.rights import METRICS_CALLERS
 _log: Final = logging.getLogger(__name__)
 
 MOST_CALLERS: Final = 16
-"""Connections at a time; more are closed unheard."""
+"""Maximum number of connections; further ones are closed at once."""
 
 PATIENCE_SECONDS: Final = 10.0
 """For a handshake, and for each part of a request."""
@@ -51,8 +51,8 @@ def serve_metrics(
     if port is None:
         yield 0
         return
-    with _served("metrics", port, make_wsgi_app(registry), tls, handshake_seconds) as found:
-        yield found
+    with _served("metrics", port, make_wsgi_app(registry), tls, handshake_seconds) as bound_port:
+        yield bound_port
 
 
 @contextlib.contextmanager
@@ -70,19 +70,19 @@ def serve_health(is_well: Callable[[], bool], *, port: int, trouble: str) -> Ite
         start_response(status, [("Content-Type", "text/plain")])
         return [f"{text}\n".encode()]
 
-    with _served("health", port, answer, None, PATIENCE_SECONDS) as found:
-        yield found
+    with _served("health", port, answer, None, PATIENCE_SECONDS) as bound_port:
+        yield bound_port
 
 
 @contextlib.contextmanager
 def _served(
-    what: str, port: int, app: Any, tls: Callable[[], ssl.SSLContext] | None, handshake_seconds: float
+    endpoint: str, port: int, app: Any, tls: Callable[[], ssl.SSLContext] | None, handshake_seconds: float
 ) -> Iterator[int]:
     try:
         server = _Server(port, app=app, tls=tls, handshake_seconds=handshake_seconds)
     except OSError as error:
-        raise OSError(f"no {what} can be served on port {port}: {error.strerror}") from error
-    thread = threading.Thread(target=server.serve_forever, name=what, daemon=True)
+        raise OSError(f"no {endpoint} can be served on port {port}: {error.strerror}") from error
+    thread = threading.Thread(target=server.serve_forever, name=endpoint, daemon=True)
     thread.start()
     try:
         yield server.server_port
@@ -121,7 +121,7 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
         self.set_app(app)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Begin a thread for a caller, while there is a place."""
+        """Start a thread for a caller if the maximum is not reached."""
         if not self._places.acquire(blocking=False):
             self.shutdown_request(request)
             return
@@ -150,12 +150,12 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
                 connection.sendall(head.encode() + _REFUSAL)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A caller without a certificate, or one that went away, is none of this process's concern."""
+        """Ignore callers without a certificate and closed connections."""
         _log.debug("a caller at %s was not answered", client_address, exc_info=True)
 
 
 def _shake_hands(connection: ssl.SSLSocket, *, seconds: float) -> None:
-    """With one deadline for all of it, however slowly its parts come. Raises TimeoutError, OSError."""
+    """Do the handshake with one deadline for all of its messages. Raises TimeoutError, OSError."""
     connection.setblocking(False)
     end = time.monotonic() + seconds
     while True:
@@ -168,7 +168,7 @@ def _shake_hands(connection: ssl.SSLSocket, *, seconds: float) -> None:
             waiting = select.POLLOUT
         ready = select.poll()
         ready.register(connection, waiting)
-        left = end - time.monotonic()
-        if left <= 0 or not ready.poll(left * 1000):
+        seconds_left = end - time.monotonic()
+        if seconds_left <= 0 or not ready.poll(seconds_left * 1000):
             raise TimeoutError(f"no handshake within {seconds:g} s")
     connection.settimeout(PATIENCE_SECONDS)

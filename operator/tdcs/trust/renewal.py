@@ -26,7 +26,7 @@ from tdcs.trust.identity import Identity
 
 LIFETIME: Final = datetime.timedelta(days=90)
 RENEWAL: Final = datetime.timedelta(days=30)
-"""So long before its end a certificate is renewed."""
+"""A certificate is renewed this long before its end."""
 AUTHORITY_LIFETIME: Final = datetime.timedelta(days=3 * 365)
 AUTHORITY_RENEWAL: Final = datetime.timedelta(days=365)
 SPREAD: Final = datetime.timedelta(hours=1)
@@ -59,55 +59,59 @@ class Authority:
 
 
 Make = Callable[[datetime.datetime], KeyPair]
-"""Makes an authority that ends then."""
+"""Creates an authority that ends at the given time."""
 
 
 def renewed_authority(
-    known: Authority | None, *, now: datetime.datetime, spread: bool, make: Make | None = None
+    present: Authority | None, *, now: datetime.datetime, spread: bool, make: Make | None = None
 ) -> Authority:
-    """The authority as it shall be now; the same value when nothing changes.
+    """The authority to use now; the same value when nothing changes.
 
     Args:
-        known: as it was, with readable certificates.
-        spread: whether all Secrets name all authorities of `known`.
+        present: the authority so far, with readable certificates.
+        spread: whether all Secrets name all authorities of `present`.
     """
     create = make or (lambda until: make_authority(name="tdcs cache authority", until=until))
-    if known is None:
+    if present is None:
         return Authority(signing=create(now + AUTHORITY_LIFETIME))
-    if end_of(known.signing.certificate) <= now:  # the operator was away for years, or its clock is wrong
-        following = known.following
+    if end_of(present.signing.certificate) <= now:  # the operator was away for years, or its clock is wrong
+        following = present.following
         if following is None or end_of(following.certificate) <= now:
             following = create(now + AUTHORITY_LIFETIME)
         return Authority(
-            signing=following, former=(known.signing.certificate, *_lasting(known, now=now)), replaced=now
+            signing=following, former=(present.signing.certificate, *_lasting(present, now=now)), replaced=now
         )
-    kept = known
-    if known.replaced is None or not datetime.timedelta(0) <= now - known.replaced < SPREAD:
-        kept = replace(known, former=_lasting(known, now=now), replaced=None)
-    if kept.following is None:
-        if end_of(kept.signing.certificate) - now > AUTHORITY_RENEWAL:
-            return known if kept == known else kept
-        return replace(kept, following=create(now + AUTHORITY_LIFETIME), announced=None)
+    authority = present
+    if present.replaced is None or not datetime.timedelta(0) <= now - present.replaced < SPREAD:
+        authority = replace(present, former=_lasting(present, now=now), replaced=None)
+    if authority.following is None:
+        if end_of(authority.signing.certificate) - now > AUTHORITY_RENEWAL:
+            return present if authority == present else authority
+        return replace(authority, following=create(now + AUTHORITY_LIFETIME), announced=None)
     if not spread:
-        return replace(kept, announced=None)
-    if kept.announced is None or kept.announced > now:  # a clock that was ahead: wait once more
-        return replace(kept, announced=now)
-    if now - kept.announced < SPREAD:
-        return known if kept == known else kept
+        return replace(authority, announced=None)
+    if authority.announced is None or authority.announced > now:  # a clock that was ahead: wait once more
+        return replace(authority, announced=now)
+    if now - authority.announced < SPREAD:
+        return present if authority == present else authority
     return Authority(
-        signing=kept.following, former=(kept.signing.certificate, *kept.former), replaced=kept.replaced
+        signing=authority.following,
+        former=(authority.signing.certificate, *authority.former),
+        replaced=authority.replaced,
     )
 
 
 def renewed_identity(
-    known: Identity | None, *, subject: Subject, authority: Authority, now: datetime.datetime
+    present: Identity | None, *, subject: Subject, authority: Authority, now: datetime.datetime
 ) -> Identity:
-    """The certificate, key and authorities of a process as they shall be now; the same value when nothing changes."""
+    """The certificate, key and authorities that a process should have now; the same value when nothing changes."""
     until = min(now + LIFETIME, end_of(authority.signing.certificate))
-    if known is None or not _lasts(known, subject=subject, authority=authority, now=now, until=until):
+    if present is None or not _lasts(present, subject=subject, authority=authority, now=now, until=until):
         pair = make_certificate(subject=subject, authority=authority.signing, until=until)
         return Identity(certificate=pair.certificate, key=pair.key, authorities=authority.bundle)
-    return known if known.authorities == authority.bundle else replace(known, authorities=authority.bundle)
+    return (
+        present if present.authorities == authority.bundle else replace(present, authorities=authority.bundle)
+    )
 
 
 def renewal_of(end: datetime.datetime) -> datetime.datetime:
@@ -115,36 +119,36 @@ def renewal_of(end: datetime.datetime) -> datetime.datetime:
 
 
 def clock_problem(now: datetime.datetime) -> str:
-    """Why no certificate may be made by this clock; empty when it may."""
+    """Why no certificate may be created at this clock's time; empty when one may."""
     if now < BEGINNING:
         return f"the operator's clock says {now:%Y-%m-%d}, before any certificate began: set its node's clock"
     return ""
 
 
 def all_name(identities: Iterable[Identity], *, authority: Authority) -> bool:
-    """Whether all these name exactly the authorities that are to be believed."""
+    """Whether all these name exactly the authorities to be trusted."""
     return all(identity.authorities == authority.bundle for identity in identities)
 
 
 def _lasting(authority: Authority, *, now: datetime.datetime) -> tuple[bytes, ...]:
-    return tuple(one for one in authority.former if now < end_of(one))
+    return tuple(former for former in authority.former if now < end_of(former))
 
 
 def _lasts(
-    known: Identity,
+    present: Identity,
     *,
     subject: Subject,
     authority: Authority,
     now: datetime.datetime,
     until: datetime.datetime,
 ) -> bool:
-    if not matches_subject(known.certificate, subject):
+    if not matches_subject(present.certificate, subject):
         return False
-    end = end_of(known.certificate)
+    end = end_of(present.certificate)
     due = end - now <= RENEWAL and until - end >= _WORTH
     return (
         now < end
         and not due
-        and is_signed_by(known.certificate, authority.signing.certificate)
-        and belong_together(certificate=known.certificate, key=known.key)
+        and is_signed_by(present.certificate, authority.signing.certificate)
+        and belong_together(certificate=present.certificate, key=present.key)
     )

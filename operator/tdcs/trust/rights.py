@@ -1,4 +1,4 @@
-"""Who may ask an agent, or the operator, for what. What no table names is refused."""
+"""Which role may send which request to an agent or the operator. Anything else is refused."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -50,7 +50,7 @@ OPERATOR_REQUESTS: Final[Mapping[str, frozenset[Role]]] = MappingProxyType(
 """Requests to the operator's port for agents and nodes: method and route."""
 
 OPEN_REQUESTS: Final = frozenset({"GET /healthz"})
-"""What callers without a certificate may ask, too: kubelet shows none."""
+"""Requests that need no certificate: kubelet shows none."""
 
 
 def may_ask(role: Role | None, kind: int) -> bool:

@@ -45,11 +45,11 @@ class Caller:
 
 
 def caller_of(certificate: Mapping[str, Any] | None, *, until: float) -> Caller:
-    """Who showed a verified certificate, which is given as `ssl.SSLSocket.getpeercert` gives it."""
+    """The caller of a verified certificate, in the form of `ssl.SSLSocket.getpeercert`."""
     if not certificate:
         return Caller(None, 0.0)
     subject = [pair for part in certificate.get("subject", ()) for pair in part]
     named = [value for name, value in subject if name == "commonName"]
     ours = [value for name, value in subject if name == "organizationName"] == [ORGANIZATION]
-    known = {role.value: role for role in Role}
-    return Caller(known.get(named[0]) if ours and len(named) == 1 else None, until)
+    role_by_name = {role.value: role for role in Role}
+    return Caller(role_by_name.get(named[0]) if ours and len(named) == 1 else None, until)

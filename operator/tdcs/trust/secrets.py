@@ -29,9 +29,9 @@ def identity_data(identity: Identity) -> dict[str, str]:
 
 
 def identity_of(data: Mapping[str, Any] | None) -> Identity | None:
-    """What a process's Secret has; None when something is missing. It need not be a certificate."""
-    found = [_decoded((data or {}).get(key)) for key in (CERTIFICATE_FILE, KEY_FILE, AUTHORITIES_FILE)]
-    return Identity(*found) if all(found) else None
+    """The identity in a process's Secret; None when a part is missing. The parts are not validated."""
+    parts = [_decoded((data or {}).get(key)) for key in (CERTIFICATE_FILE, KEY_FILE, AUTHORITIES_FILE)]
+    return Identity(*parts) if all(parts) else None
 
 
 def authority_data(authority: Authority) -> dict[str, str]:
@@ -55,7 +55,7 @@ def authority_data(authority: Authority) -> dict[str, str]:
 
 
 def authority_of(data: Mapping[str, Any] | None) -> Authority | None:
-    """The authority in a Secret; None when there is none that can be used. Parts that cannot be read are left out."""
+    """The authority in a Secret; None when there is no usable one. Unreadable parts are left out."""
     values = {key: _decoded(value) for key, value in (data or {}).items()}
     signing = _pair(values.get(CERTIFICATE_FILE, b""), values.get(KEY_FILE, b""))
     if signing is None:
@@ -67,7 +67,9 @@ def authority_of(data: Mapping[str, Any] | None) -> Authority | None:
         signing=signing,
         following=following,
         announced=_time(values.get(_ANNOUNCED, b"")) if following is not None else None,
-        former=tuple(one for one in _split(values.get(_FORMER, b"")) if _is_readable(one)),
+        former=tuple(
+            certificate for certificate in _split(values.get(_FORMER, b"")) if _is_readable(certificate)
+        ),
         replaced=_time(values.get(_REPLACED, b"")),
     )
 
@@ -91,10 +93,10 @@ def _is_readable(certificate: bytes) -> bool:
 
 def _time(text: bytes) -> datetime.datetime | None:
     try:
-        found = datetime.datetime.fromisoformat(text.decode("ascii"))
+        time = datetime.datetime.fromisoformat(text.decode("ascii"))
     except ValueError:
         return None
-    return found if found.tzinfo is not None else None
+    return time if time.tzinfo is not None else None
 
 
 def _encoded(content: bytes) -> str:

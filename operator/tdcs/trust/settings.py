@@ -1,4 +1,4 @@
-"""Where the certificates of a release come from, and how their Secrets are called."""
+"""The source of a release's certificates, and the names of their Secrets."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -13,7 +13,7 @@ MOUNT_PATH = "/etc/tdcs/trust"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustSettings:
-    """What an administrator chooses.
+    """The administrator's settings for certificates.
 
     Attributes:
         provider: `selfSigned`: an authority of the release's own; `existing`: Secrets that the user gives, one
@@ -32,7 +32,7 @@ class TrustSettings:
 
     @property
     def given(self) -> bool:
-        """Whether Secrets come from elsewhere: they are read here, and never written."""
+        """Whether others provide the Secrets: the operator then only reads them."""
         return self.provider != "selfSigned"
 
     @property

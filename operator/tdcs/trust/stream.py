@@ -1,4 +1,4 @@
-"""TLS without a socket: bytes of the connection go in and out, and what they say."""
+"""TLS without a socket: encrypted bytes on one side, plain bytes on the other."""
 
 import ssl
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from tdcs.trust.contexts import caller_at
 from tdcs.trust.roles import Caller
 
 RECORD_BYTES: Final = (16 << 10) + 256
-"""The most that one record of TLS 1.3 takes on the wire."""
+"""Maximum size of a TLS 1.3 record on the wire."""
 
 
 class SecureStream:
@@ -47,10 +47,10 @@ class SecureStream:
         self._incoming.write(data)
 
     def read_into(self, view: memoryview) -> int:
-        """Put what was said into `view`, as far as it has come and fits; how much that was. Raises ssl.SSLError."""
+        """Copy received plain bytes into `view`; returns how many. Raises ssl.SSLError."""
         have = 0
         try:
-            # Asked for what has not come, OpenSSL raises.
+            # OpenSSL raises when no data has arrived.
             while have < len(view) and (self._incoming.pending or self._tls.pending()):
                 count = self._read(len(view) - have, view[have:])
                 if not count:
@@ -61,7 +61,7 @@ class SecureStream:
         return have
 
     def write(self, data: memoryview | bytes | bytearray) -> None:
-        """Say something; `outgoing` has it then."""
+        """Encrypt plain bytes; `outgoing` then holds the result."""
         view, done = memoryview(data), 0
         while done < len(view):
             done += self._tls.write(view[done:])
