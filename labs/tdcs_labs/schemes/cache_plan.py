@@ -227,7 +227,7 @@ class CachePlan(Scheme):
                 mounted=readers > 0,
                 last_used=cached.last_used,
             ),
-            asked=cached.last_submitted if cached.waiting else None,
+            requested=cached.last_submitted if cached.waiting else None,
         )
         time = time_at(now)
         stands = standing([cache_user], size=cached.totals.block_bytes, policies=POLICIES, now=time)
