@@ -343,7 +343,9 @@ def test_the_plugin_is_light(running: Node) -> None:
     running.publish(running.target())
 
     assert running.plugin is not None
-    assert psutil.Process(running.plugin.pid).memory_info().rss < 64 * 2**20
+    # Its own memory: how much of libraries' files is mapped besides depends on the kernel and its page cache.
+    memory = psutil.Process(running.plugin.pid).memory_info()
+    assert memory.rss - memory.shared < 38 * 2**20
 
 
 def test_a_kernel_without_the_newer_calls_is_served_by_the_older_one(node: Node) -> None:
