@@ -37,6 +37,21 @@ class Table:
     """Which of the lines is meant."""
 
 
+def _listing_of_made_up_names(title: str, files: int, *, seconds_bar: str = "", memory_bar: str) -> Table:
+    """A listing of a store that has no more than names."""
+    return Table(
+        title=f"From {title} names of a store that makes them up to the manifest",
+        command=f"python bench/cache/listing.py --files {files}",
+        results="listing.jsonl",
+        parameters={"files": files},
+        figures=(
+            Figure("listing", "own.seconds", "s", seconds_bar),
+            Figure("processor time", "own.cpu_seconds", "s"),
+            Figure("peak memory of the listing process", "own.peak_mib", "MiB", memory_bar),
+        ),
+    )
+
+
 DATA = (
     Table(
         title="From a bucket of 100,000 objects of a real store to its manifest",
@@ -56,28 +71,8 @@ DATA = (
             Figure("peak memory of the listing process", "own.peak_mib", "MiB"),
         ),
     ),
-    Table(
-        title="From 1.28 million names of a store that makes them up to the manifest",
-        command="python bench/cache/listing.py --files 1280000",
-        results="listing.jsonl",
-        parameters={"files": 1_280_000},
-        figures=(
-            Figure("listing", "own.seconds", "s", "180"),
-            Figure("processor time", "own.cpu_seconds", "s"),
-            Figure("peak memory of the listing process", "own.peak_mib", "MiB", "150"),
-        ),
-    ),
-    Table(
-        title="From 10 million names of a store that makes them up to the manifest",
-        command="python bench/cache/listing.py --files 10000000",
-        results="listing.jsonl",
-        parameters={"files": 10_000_000},
-        figures=(
-            Figure("listing", "own.seconds", "s"),
-            Figure("processor time", "own.cpu_seconds", "s"),
-            Figure("peak memory of the listing process", "own.peak_mib", "MiB", "300"),
-        ),
-    ),
+    _listing_of_made_up_names("1.28 million", 1_280_000, seconds_bar="180", memory_bar="150"),
+    _listing_of_made_up_names("10 million", 10_000_000, memory_bar="300"),
     Table(
         title="A million blocks that change behind the agent's back",
         command="python bench/cache/ledger.py --folder /var/tmp",

@@ -368,22 +368,22 @@ def _pod_fields() -> Mapping[str, Mapping[str, Any]]:
     """The fields of a pod by their types, as the newest Kubernetes client knows them: of an object the name of its
     type, of a text, a number or a truth its kind, of many of one of these that in a list or, by name, in an object, of
     all else nothing. Names of required fields end in "!"."""
-    found: dict[str, dict[str, Any]] = json.loads(
+    fields_by_type: dict[str, dict[str, Any]] = json.loads(
         files("tdcs.api").joinpath("pod_fields.json").read_text(encoding="utf-8")
     )
-    return found
+    return fields_by_type
 
 
 def _closed(schema: Mapping[str, Any], type_: str) -> dict[str, Any]:
     """The schema of an object that has no field but those of its type."""
-    known = schema.get("properties", {})
+    described = schema.get("properties", {})
     fields = {name.rstrip("!"): inner for name, inner in _pod_fields()[type_].items()}
-    properties = {name: _field(known.get(name), type_=inner) for name, inner in fields.items()}
+    properties = {name: _field(described.get(name), type_=inner) for name, inner in fields.items()}
     required = {name.rstrip("!") for name in _pod_fields()[type_] if name.endswith("!")}
     required.update(schema.get("required", ()))
     more = {name: value for name, value in schema.items() if name not in (_OPEN, "properties", "required")}
-    found = {"type": "object", "description": AS_IN_A_POD, **more, "properties": properties}
-    return {**found, "required": sorted(required)} if required else found
+    closed = {"type": "object", "description": AS_IN_A_POD, **more, "properties": properties}
+    return {**closed, "required": sorted(required)} if required else closed
 
 
 def _field(schema: Mapping[str, Any] | None, *, type_: Any) -> dict[str, Any]:

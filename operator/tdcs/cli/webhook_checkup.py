@@ -73,20 +73,20 @@ def webhook_checkup(
             ),
         )
         return
-    found = [*_missing(seen), *_faults(seen, namespace=namespace, labels=labels, now=now)]
-    yield from found
-    if not found:
+    problems = [*_missing(seen), *_faults(seen, namespace=namespace, labels=labels, now=now)]
+    yield from problems
+    if not problems:
         yield "ok", "the webhooks that are asked about pods of the namespace can answer"
 
 
 def _missing(seen: Webhooks) -> Iterator[Said]:
     """The Service of TDCS's webhook, and no configuration that asks it: the two are of one release."""
-    asked = {_service(hook) for one in seen.configurations or () for hook in _hooks(one)}
+    called = {_service(hook) for configuration in seen.configurations or () for hook in _hooks(configuration)}
     for service in seen.services or ():
         metadata = service["metadata"]
         ports = {port.get("name") for port in (service.get("spec") or {}).get("ports") or ()}
         key = (str(metadata.get("namespace") or names.SYSTEM_NAMESPACE), str(metadata["name"]))
-        if _is_own(service) and "webhook" in ports and key not in asked:
+        if _is_own(service) and "webhook" in ports and key not in called:
             yield (
                 "lacks",
                 (
