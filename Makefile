@@ -108,6 +108,7 @@ crds: venv ## regenerate crds/, the references of resources, metrics and roles, 
 	@$(BIN)/python -m tests.support.generators.pod_fields
 	@$(BIN)/python -m tests.support.generators.failure_modes
 	@$(BIN)/python -m tests.support.generators.threats
+	@$(BIN)/python -m tests.support.generators.decisions
 	@$(BIN)/python -m bench.measurements
 	@$(BIN)/tdcs crds --output crds
 	@$(BIN)/tdcs resources --output docs/reference/resources.md
