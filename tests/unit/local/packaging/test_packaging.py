@@ -135,4 +135,4 @@ def test_a_release_is_never_written_over_another_or_without_its_place(release: P
     with pytest.raises(LocalError, match="no https:// URL"):
         make_release(url="", folder=tmp_path / "other", reporter=Reporter(quiet=True))
     assert not (tmp_path / "other").exists()
-    assert (release / "RELEASE_NOTES.md").read_text().startswith("# TDCS 0.1.0\n\n### Added")
+    assert (release / "RELEASE_NOTES.md").read_text().startswith("# TDCS 0.1.0\n\nThe first release.")
