@@ -1,6 +1,6 @@
 """Nodes as the planners see them. Pure, except that it reads the live views."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tdcs.api import names
@@ -8,6 +8,7 @@ from tdcs.control.context import Store
 from tdcs.control.node_usage import Usage
 from tdcs.decide.place.slot_nodes import NodeView
 from tdcs.model.kube_objects import Object
+from tdcs.model.nearness import place_of
 from tdcs.model.pod_resources import amounts
 
 
@@ -15,9 +16,13 @@ class NodeDirectory:
     """The nodes as planners see them, made anew only where something has changed.
 
     A pass over one object does not look into hundreds of nodes for that: equal views are the same objects.
+
+    Args:
+        topology_labels: labels that say where nodes are, the nearest level first.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, topology_labels: Sequence[str] = ()) -> None:
+        self._topology_labels = topology_labels
         self._seen: dict[str, tuple[object, object, NodeView]] = {}
         self._views: Mapping[str, NodeView] = {}
         self._labelled = 0
@@ -36,9 +41,11 @@ class NodeDirectory:
             taken, known = usage.taken(name), self._seen.get(name)
             if known is not None and known[0] is node and known[1] is taken:
                 continue
+            labels = node["metadata"].get("labels", {})
             view = NodeView(
                 name=name,
-                labels=node["metadata"].get("labels", {}),
+                labels=labels,
+                place=place_of(labels, self._topology_labels),
                 free_gpus=max(gpus_of(node) - taken.get(names.GPU_RESOURCE, 0), 0),
             )
             if known is not None and known[2] == view:

@@ -85,12 +85,14 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
         address: `host:port` of its block service.
         slots: what it is assigned, or still holds.
         complete: those of them that it has reported complete; ask it for these first.
+        cross_zone: whether it is known to be in another zone: what comes from there costs money in most clouds.
     """
 
     node: str
     address: str
     slots: bytes
     complete: bytes = NO_SLOTS
+    cross_zone: bool = False
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -227,6 +229,7 @@ class MountState(msgspec.Struct, frozen=True, kw_only=True):
         failed: some of the files that cannot be had, for people: how many are named depends on what else the agent has
             to say, so nothing is decided by them.
         source_bytes, peer_bytes: what was read from the source and from peers since the process began.
+        cross_zone_bytes: those of the latter that came from other zones.
         source_rate, peer_rate: the same in bytes a second, over the last seconds.
         busy: whether something is still being pulled, registered or dropped.
         fills: whether what is read from the source for readers is kept here now.
@@ -249,6 +252,7 @@ class MountState(msgspec.Struct, frozen=True, kw_only=True):
     failed: tuple[FileFailure, ...] = ()
     source_bytes: Count = 0
     peer_bytes: Count = 0
+    cross_zone_bytes: Count = 0
     source_rate: Count = 0
     peer_rate: Count = 0
     busy: bool = False

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import msgspec
+import pytest
 from tests.support.dataplane.agents import fill, folder_version, running_agent, url_of
 from tests.support.waiting import eventually_async
 
 from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS, Part
+from tdcs.node.agent.agent_metrics import registry_of
 
 FILES = {
     "a/one.bin": os.urandom(100_000),
@@ -43,6 +46,27 @@ async def test_an_agent_reads_its_slots_from_a_folder_and_another_one_from_it(tm
         (part,) = two.mount().parts
         assert (part.held_files, part.wanted_files) == (len(FILES), len(FILES))
         assert one.blocks.sent_bytes == version.bytes
+
+
+@pytest.mark.parametrize("cross_zone", [True, False])
+async def test_an_agent_counts_what_comes_from_other_zones(tmp_path: Path, cross_zone: bool) -> None:
+    version = folder_version(fill(tmp_path / "source", FILES), store=tmp_path / "manifests")
+    async with (
+        running_agent(tmp_path / "one") as one,
+        running_agent(tmp_path / "two", node="node-2") as two,
+    ):
+        one.give(version.assignment(), manifests=version)
+        await one.holds(version)
+        peer = msgspec.structs.replace(one.peer(), cross_zone=cross_zone)
+        urls = (url_of(one, version),)
+        two.give(version.assignment(origin=NO_SLOTS, source=None, peers=[peer], manifest_urls=urls))
+        await two.holds(version)
+
+        counted = version.bytes if cross_zone else 0
+        await eventually_async(lambda: two.mount().peer_bytes == version.bytes, deadline=5)
+        assert two.mount().cross_zone_bytes == counted
+        metrics = registry_of(two.agent)
+        assert metrics.get_sample_value("tdcs_agent_cross_zone_bytes_total") == counted
 
 
 async def test_an_agent_gets_the_manifest_from_another_one_that_is_about_to_get_it(

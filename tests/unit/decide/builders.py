@@ -13,6 +13,7 @@ from tdcs.decide.place.slot_sources import AgentView
 from tdcs.model import slots
 from tdcs.model.agent_state import MountState, Part, PartState
 from tdcs.model.manifest_format import Totals
+from tdcs.model.nearness import Place
 
 MOUNT = "/datasets/1"
 DIGEST = "0" * 32
@@ -78,6 +79,7 @@ def agent(
     present: Sequence[int] | None = None,
     parts: Mapping[str, tuple[bytes, int, int]] | None = None,
     draining: bool = False,
+    place: Place = (),
     **state: Any,
 ) -> AgentView:
     """An agent that has these slots; `parts` by name: slots, wanted and held bytes."""
@@ -86,6 +88,7 @@ def agent(
         node=node,
         address=f"{node}:29991",
         draining=draining,
+        place=place,
         room=GIB,
         capacity=GIB,
         state=MountState(

@@ -66,6 +66,7 @@ class AssignmentInput:
         expected: nodes on which some of it was before the operator started. Until their agents say what they
             have of it, nothing is read from the source.
         handover_seconds: how long a slot that is elsewhere by now stays where it was.
+        zone: the level of zones in the agents' places; negative: they have none.
     """
 
     mount: str
@@ -80,6 +81,7 @@ class AssignmentInput:
     readers: frozenset[str] = frozenset()
     expected: frozenset[str] = frozenset()
     handover_seconds: float = 0.0
+    zone: int = -1
 
 
 def assign(inputs: AssignmentInput) -> dict[str, Assignment]:
@@ -106,7 +108,10 @@ def assign(inputs: AssignmentInput) -> dict[str, Assignment]:
     }
     if not unheard:
         choose_origins(inputs.mount, list(nodes.values()))
-    bandwidths, peers = _bandwidths(inputs, nodes), peers_of(list(nodes.values()))
+    bandwidths, peers = (
+        _bandwidths(inputs, nodes),
+        peers_of(inputs.mount, list(nodes.values()), zone=inputs.zone),
+    )
     checks = checks_of(inputs)
     assignments = {}
     relays = _relays(inputs, nodes)

@@ -157,6 +157,7 @@ class Hosts:
         held: the last reported state of each node, with those that may be back in a moment.
         readable: the same without the nodes that were away for too long to count as there.
         spaces: the caches of the nodes.
+        nodes: all nodes of the cluster.
         next_at: when the first of those stops to count as there, or counts as lost, on the clock of the view; None when
             none is awaited.
     """
@@ -169,6 +170,7 @@ class Hosts:
     held: Mapping[str, MountState]
     readable: Mapping[str, MountState]
     spaces: Mapping[str, NodeSpace]
+    nodes: Mapping[str, NodeView] = field(default_factory=dict)
     next_at: float | None = None
 
     @property
@@ -251,6 +253,7 @@ def hosts(
         held=held,
         readable={node: state for node, state in held.items() if node not in absent} if absent else held,
         spaces=cache.spaces,
+        nodes=nodes,
         next_at=min(due, default=None),
     )
 
@@ -381,6 +384,7 @@ def agent_views(
             crowded=node in granted.crowded,
             state=mount_hosts.states.get(node, unknown),
             parts=parts.get(node, ()),
+            place=mount_hosts.nodes[node].place if node in mount_hosts.nodes else (),
         )
         for node in sorted(only & mount_hosts.agents.keys())
     )

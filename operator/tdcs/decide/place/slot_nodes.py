@@ -15,6 +15,7 @@ from tdcs.decide.place.copy_nodes import CacheNode, CopyPlan, Mode, plan_copy
 from tdcs.decide.place.partition import partition_within
 from tdcs.model import slots
 from tdcs.model.manifest_format import Totals
+from tdcs.model.nearness import Place
 
 RESERVE_RATIO = 0.02
 """Share of a node's capacity that is never planned for: a worker that is exactly full evicts on its own."""
@@ -22,11 +23,13 @@ RESERVE_RATIO = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView:
-    """A node of the cluster as the placement needs it: its labels, and its GPUs that no pod holds."""
+    """A node of the cluster as the placement needs it: its labels, its GPUs that no pod holds, and where it is in the
+    topology."""
 
     name: str
     labels: Mapping[str, str]
     free_gpus: int = 0
+    place: Place = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

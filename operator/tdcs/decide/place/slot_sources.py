@@ -7,8 +7,10 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from tdcs.decide.place.near_peers import Reach, reach
 from tdcs.model import slots
 from tdcs.model.agent_state import MountState, Part, Peer
+from tdcs.model.nearness import Place, crosses_zone
 
 ORIGINS = 16
 """At most so many nodes read one mount from the source; more nodes get it from these and from each other."""
@@ -34,6 +36,7 @@ class AgentView:
         crowded: whether more is there than was granted: what is not granted goes at once.
         state: of the mount; an empty one when it knows nothing of it.
         parts: those that the progress in `state` is about; empty when that is not known.
+        place: of its node in the topology.
     """
 
     node: str
@@ -46,6 +49,7 @@ class AgentView:
     crowded: bool = False
     state: MountState
     parts: tuple[Part, ...] = ()
+    place: Place = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -97,8 +101,13 @@ def scores_of(mount: str, node: str) -> npt.NDArray[np.float64]:
     return np.random.Generator(np.random.Philox(key=seed)).random(slots.SLOTS)
 
 
-def peers_of(nodes: Sequence[AgentNode]) -> dict[str, tuple[Peer, ...]]:
-    """Whom each agent may ask for what it lacks: those that have most of it, and those that will read it."""
+def peers_of(mount: str, nodes: Sequence[AgentNode], *, zone: int = -1) -> dict[str, tuple[Peer, ...]]:
+    """Whom each agent may ask for what it lacks: those that have most of it, and those that will read it. What an agent
+    in the same rack or zone has, or brings there, it asks none farther away for.
+
+    Args:
+        zone: the level of zones in places; negative: places have none.
+    """
     moving = [_moved(node) for node in nodes]
     lacking_slots = [
         (node.pulled & ~node.has) | (moved & ~node.complete)
@@ -111,14 +120,22 @@ def peers_of(nodes: Sequence[AgentNode]) -> dict[str, tuple[Peer, ...]]:
     reads = np.array([node.origin for node in nodes])
     any_slots = held_slots | reads | np.array([node.pulled for node in nodes])
     present = np.array([node.present for node in nodes])
-    wanted_slots = np.array([lacking_slots[number] for number in asking], dtype=np.float32)
-    ranks = wanted_slots @ (2.0 * held_slots + reads + 0.01 * any_slots + 0.5 * present).T.astype(np.float32)
+    near = _reach(mount, nodes, held_slots)
+    brings = reads if near is None else reads | near.gates
+    value = (2.0 * held_slots + brings + 0.01 * any_slots + 0.5 * present).T.astype(np.float32)
+    wanted_slots = np.array([lacking_slots[number] for number in asking])
+    ranks = _ranks(wanted_slots, value, near=near, asking=asking)
     peers_by_node = {}
     for row, number in enumerate(asking):
         order = sorted(np.flatnonzero(ranks[row] > 0).tolist(), key=lambda index: (-ranks[row][index], index))
         peers = []
         for peer_index in order:
-            shared = (any_slots[peer_index] | (present[peer_index] & moving[number])) & lacking_slots[number]
+            wanted = (
+                lacking_slots[number]
+                if near is None
+                else lacking_slots[number] & near.may_ask(number, peer_index)
+            )
+            shared = (any_slots[peer_index] | (present[peer_index] & moving[number])) & wanted
             if peer_index == number or not shared.any():
                 continue
             view = nodes[peer_index].view
@@ -127,13 +144,44 @@ def peers_of(nodes: Sequence[AgentNode]) -> dict[str, tuple[Peer, ...]]:
                     node=view.node,
                     address=view.address,
                     slots=slots.of_mask(shared),
-                    complete=slots.of_mask(held_slots[peer_index] & lacking_slots[number]),
+                    complete=slots.of_mask(held_slots[peer_index] & wanted),
+                    cross_zone=crosses_zone(nodes[number].view.place, view.place, level=zone),
                 )
             )
             if len(peers) == PEERS:
                 break
         peers_by_node[nodes[number].view.node] = tuple(peers)
     return peers_by_node
+
+
+def _reach(mount: str, nodes: Sequence[AgentNode], held_slots: Mask) -> Reach | None:
+    """How far the agents ask; None where all are equally near."""
+    places = [node.view.place for node in nodes]
+    if len(set(places)) <= 1:
+        return None
+    ranks = np.full(held_slots.shape, -1.0)
+    for number, node in enumerate(nodes):
+        if node.pulled.any():
+            own = _rank(node, scores_of(mount, node.view.node), False)
+            # Nobody waits for one that has no room, and the origin waits for nobody.
+            own[node.pulled & node.view.state.no_room] *= 0.25
+            own[node.origin] += 100.0
+            ranks[number] = np.where(held_slots[number], -1.0, own)
+    return reach(places, has=held_slots, ranks=ranks)
+
+
+def _ranks(
+    wanted_slots: Mask, value: npt.NDArray[np.float32], *, near: Reach | None, asking: Sequence[int]
+) -> npt.NDArray[np.float32]:
+    """How much each agent (a column) has for each of those that ask (a row), of what these may ask it for."""
+    if near is None:
+        return wanted_slots.astype(np.float32) @ value
+    between, levels = near.between[asking], near.levels[asking]
+    ranks = np.zeros(between.shape, dtype=np.float32)
+    for level in np.unique(between).tolist():
+        at_most = (wanted_slots & (levels >= level)).astype(np.float32) @ value
+        ranks = np.where(between == level, at_most, ranks)
+    return ranks
 
 
 def _moved(node: AgentNode) -> Mask:

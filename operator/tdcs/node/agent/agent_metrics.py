@@ -87,6 +87,12 @@ class AgentCollector(Collector):
             sum(mount.peer_bytes for mount in mounts),
         )
         yield CounterMetricFamily(
+            f"{prefix}cross_zone_bytes",
+            "Bytes of these that came from other zones (label topology.kubernetes.io/zone), which most clouds charge "
+            "for.",
+            sum(mount.cross_zone_bytes for mount in mounts),
+        )
+        yield CounterMetricFamily(
             f"{prefix}sent_bytes", "Bytes sent to other agents and readers.", self._sent_bytes()
         )
         yield CounterMetricFamily(

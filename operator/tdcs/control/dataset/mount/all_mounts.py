@@ -87,7 +87,7 @@ class World:
         )
         self.bandwidth = SourceBandwidth(on_change=self._changed, clock=clock)
         self.policies = installed_policies()
-        self.node_directory = NodeDirectory()
+        self.node_directory = NodeDirectory(topology_labels=context.settings.topology_labels)
         self._gate = ListingGate(stuck_seconds=context.settings.listing_seconds)
         self._assigners: dict[str, Assigner] = {}
         self._first_looks: dict[str, asyncio.Task[None]] = {}

@@ -49,6 +49,7 @@ from tdcs.model.agent_state import AgentState, Assignment, SourceAccess
 from tdcs.model.cache_engine import Source
 from tdcs.model.cache_view import CacheView, is_starting, starting_text
 from tdcs.model.manifest_format import Totals
+from tdcs.model.nearness import level_of_zones
 
 FEW_NODES = 8
 """The assignments of so many nodes are worked out in the event loop."""
@@ -374,6 +375,7 @@ class MountPass:
             readers=self._fillers() if not work.owned else frozenset(),
             expected=work.expected,
             handover_seconds=settings.handover_seconds * table_seconds(len(hosts.agents)),
+            zone=level_of_zones(settings.topology_labels),
         )
         # A few nodes take a millisecond or two, less than the way to a thread and back.
         few = len(given.agents) <= FEW_NODES

@@ -194,6 +194,7 @@ class MountWork(MountBlocks):
                 no_room=self.room_failure is not None,
                 source_bytes=self.source.bytes.total,
                 peer_bytes=self.peers.bytes.total,
+                cross_zone_bytes=self.peers.cross_zone.total,
                 source_rate=self.source.bytes.sample(),
                 peer_rate=self.peers.bytes.sample(),
                 busy=state.busy or self.forgotten,

@@ -110,6 +110,7 @@ class PeerBook:
         by_node: the peers of the last assignment.
         health: by node, also of peers that are none any more while a thread reads from them.
         bytes: what came from peers.
+        cross_zone: bytes of these that came from other zones.
     """
 
     def __init__(self, *, patience: Patience, clock: Callable[[], float]) -> None:
@@ -120,6 +121,7 @@ class PeerBook:
         self.by_node: dict[str, Peer] = {}
         self.health: dict[str, PeerHealth] = {}
         self.bytes: Final = Rate()
+        self.cross_zone: Final = Rate()
 
     def assign(self, peers: Sequence[Peer]) -> None:
         now = self._clock()
@@ -157,10 +159,12 @@ class PeerBook:
         if (health := self.health.get(node)) is not None:
             health.empty_since = None
 
-    def gave(self, node: str, length: int) -> None:
+    def gave(self, peer: Peer, length: int) -> None:
         """A peer gave a block. (One that only promises some has not done anything yet.)"""
         self.bytes.add(length)
-        if (health := self.health.get(node)) is not None:
+        if peer.cross_zone:
+            self.cross_zone.add(length)
+        if (health := self.health.get(peer.node)) is not None:
             health.failures, health.silent_since, health.progress_at = 0, None, self._clock()
 
     def failed(self, node: str) -> None:

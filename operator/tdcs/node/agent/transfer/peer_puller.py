@@ -226,7 +226,7 @@ class PeerPuller:
         except BaseException:
             self._room.cancel(length)
             raise
-        mount.peers.gave(peer.node, length)
+        mount.peers.gave(peer, length)
 
     def _named(self, mount: MountWork, ledger: Ledger, block: int, error: DiskError | None) -> None:
         if error is None:
