@@ -1,6 +1,6 @@
 """The conditions of a Dataset, and what Preloads share of them, in words that say what to do."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -84,6 +84,23 @@ def blocked(*, reason: str, message: str, mounted_too: bool = False, uri: str = 
         finding(names.MOUNTED, False, reason, message),
         finding(names.LOADED, None, reason, "cannot be known until the source is mounted"),
         *ready_finding,
+    ]
+
+
+def given_nothing(
+    *, reason: str, message: str, known: Collection[str], still_used_by: str = ""
+) -> list[Finding]:
+    """The cache holds nothing for the Dataset, and it is granted nothing: its source may not be used, or its cache is
+    gone.
+
+    Args:
+        known: the types of conditions that its status has; what it was never granted is not said to be lost.
+        still_used_by: a sentence about pods that keep its volume; empty without such pods.
+    """
+    lost = (names.PLACED, names.GRANTED, names.SOURCE_REACHABLE)
+    return [
+        *blocked(reason=reason, message=f"{message}; {still_used_by}" if still_used_by else message),
+        *(finding(each, False, reason, message) for each in lost if each in known),
     ]
 
 

@@ -90,6 +90,12 @@ def with_data(
     )
 
 
+def without_data(status: DatasetStatus) -> DatasetStatus:
+    """The status of a Dataset for which the cache holds nothing: no grant, no claim, no copy."""
+    lost = {"grant": None, "claim_name": "", "load_seconds": None, "source_bandwidth": None}
+    return with_data(status, held=Holdings()).model_copy(update={**lost, "copies": []})
+
+
 def remembered(obj: Mapping[str, Any], *, state: DatasetState) -> DatasetStatus:
     """The last status with another state, for a time in which no new data is available."""
     status = known_of(obj)

@@ -106,6 +106,7 @@ def missing_cluster(cluster: Object | None, *, name: str, new: bool) -> Problem 
             message=f"there is no CacheCluster {name} (spec.cacheClusterRef): create it, or create the "
             "Dataset anew with the name of one that exists (kubectl get cacheclusters -A)",
             retry_after=RETRY_SOON,
+            nothing_cached=True,
         )
     if new and cluster["metadata"].get("deletionTimestamp"):
         return Problem(

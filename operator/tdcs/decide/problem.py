@@ -35,6 +35,7 @@ class Problem:
         uri: the source's URI, when this pass has found it mounted.
         keys_refused: whether it is that the source refuses the keys.
         used: whether it is that pods use what was to go.
+        nothing_cached: whether the cache can hold nothing of the source any more.
     """
 
     reason: str
@@ -44,6 +45,7 @@ class Problem:
     uri: str = ""
     keys_refused: bool = False
     used: bool = False
+    nothing_cached: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

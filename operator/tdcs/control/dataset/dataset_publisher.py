@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import Final
 
 from tdcs.api import names
@@ -175,7 +174,9 @@ class Publisher:
                     f"there is no file under {uri} that the patterns of spec.source.include and spec.source.exclude "
                     "take: correct them or spec.source.uri, or put the data there"
                 )
-            await self.blocked(me.obj, Problem(reason="SourceEmpty", message=text, uri=uri))
+            await self.blocked(
+                me.obj, Problem(reason="SourceEmpty", message=text, uri=uri, nothing_cached=True)
+            )
             return settings.survey_seconds
         claimed: bool | Problem = False
         if found.settled or status.claim_name or live.lost:
@@ -332,12 +333,17 @@ class Publisher:
         deleting = bool(obj["metadata"].get("deletionTimestamp"))
         if deleting and cause.mounted:
             findings = dataset_conditions.kept_for_readers(reason=cause.reason, message=cause.message)
+        elif cause.nothing_cached and not cause.uri:
+            findings = _given_nothing(obj, cause)
         else:
             findings = dataset_conditions.blocked(
                 reason=cause.reason, message=cause.message, mounted_too=cause.mounted, uri=cause.uri
             )
         state = "Deleting" if deleting else dataset_conditions.state_of(findings)
-        wanted = dataset_status.with_use(dataset_status.remembered(obj, state=state), self._use_of(obj))
+        wanted = dataset_status.remembered(obj, state=state)
+        if cause.nothing_cached:
+            wanted = dataset_status.without_data(wanted)
+        wanted = dataset_status.with_use(wanted, self._use_of(obj))
         await self._write(obj, wanted, findings)
         return None if cause.reason == "InvalidSpec" else cause.retry_after
 
@@ -346,15 +352,16 @@ class Publisher:
         so many seconds, or what a problem says. An event names the pods that keep its volume, each time that others
         do."""
         gone = left is None
-        if isinstance(left, Problem):
-            cause = replace(cause, message=f"{cause.message}; {left.message}")
-        wanted = dataset_status.remembered(obj, state="Failed")
-        if gone:
-            wanted = dataset_status.with_data(DatasetStatus(state="Failed"), held=Holdings())
+        users = left.message if isinstance(left, Problem) else ""
+        known = dataset_status.known_of(obj)
+        # Until its volume is gone, its mount is known by its path.
+        path = "" if gone else known.mount_path
+        wanted = dataset_status.without_data(DatasetStatus(state="Failed", mount_path=path, kept=known.kept))
         wanted = dataset_status.with_use(wanted, self._use_of(obj))
-        known = {condition.message for condition in conditions_of(obj)}
-        await self._write(obj, wanted, dataset_conditions.blocked(reason=cause.reason, message=cause.message))
-        if isinstance(left, Problem) and left.used and shorten(cause.message) not in known:
+        said = {condition.message for condition in known.conditions}
+        await self._write(obj, wanted, _given_nothing(obj, cause, still_used_by=users))
+        full_message = shorten(f"{cause.message}; {users}")
+        if isinstance(left, Problem) and left.used and full_message not in said:
             text = f"{cause.reason}, and {left.message}"
             await self._world.context.recorder.record(
                 about=obj, reason=VOLUME_IN_USE, message=text, type_="Warning"
@@ -408,6 +415,13 @@ class Publisher:
             findings=findings,
             beside=beside,
         )
+
+
+def _given_nothing(obj: Object, cause: Problem, *, still_used_by: str = "") -> list[Finding]:
+    known = {condition.type for condition in conditions_of(obj)}
+    return dataset_conditions.given_nothing(
+        reason=cause.reason, message=cause.message, known=known, still_used_by=still_used_by
+    )
 
 
 def _others(me: Reader, found: MountReport, decision: MountDecision) -> OtherTenants | None:

@@ -195,6 +195,22 @@ async def test_a_cache_in_another_namespace_is_refused_and_says_where_it_belongs
     await cluster.until(lambda: cluster.condition("Ready", "late").get("reason") == "CacheClusterNotFound")
 
 
+async def test_a_dataset_whose_cache_is_gone_shows_no_copies_and_no_grant() -> None:
+    async with one_node() as cluster:
+        await cluster.create_cache()
+        await cluster.create_keys()
+        await cluster.create_dataset()
+        await cluster.until_state("Ready")
+        assert cluster.status()["copies"]
+        cluster.server.store(CACHE_CLUSTERS).clear()  # its finalizers were taken away
+        await cluster.until(lambda: cluster.condition("Ready").get("reason") == "CacheClusterNotFound")
+        status = cluster.status()
+        assert not any(one["status"] == "True" for one in status["conditions"]), status["conditions"]
+        assert not {field for field in ("copies", "grant", "loaded", "cached") if status.get(field)}
+        await cluster.create_cache()
+        await cluster.until_state("Ready")
+
+
 FUSE = ("tdcs-system", "default-fuse")
 
 

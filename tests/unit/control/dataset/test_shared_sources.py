@@ -20,6 +20,7 @@ from tdcs.model.kube_resources import (
     NAMESPACES,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
+    PODS,
     SECRETS,
 )
 
@@ -151,14 +152,54 @@ async def test_the_deletion_of_the_owner_revokes_too(world: World) -> None:
     await world.cluster.until(lambda: not world.has_volume(READER) and not world.mounts)
 
 
-def _mounts(world: World, key: tuple[str, str], pod: str) -> None:
-    """A pod reads the claim of a Dataset."""
+def _pod(key: tuple[str, str], pod: str) -> Object:
+    """A pod that reads the claim of a Dataset."""
     volume = {"name": "data", "persistentVolumeClaim": {"claimName": key[1]}}
-    found = {
+    return {
         "metadata": {"name": pod, "namespace": key[0]},
         "spec": {"nodeName": "n1", "containers": [], "volumes": [volume]},
     }
-    world.cluster.usage.seen((key[0], pod), trimmed(found))
+
+
+def _mounts(world: World, key: tuple[str, str], pod: str) -> None:
+    world.cluster.usage.seen((key[0], pod), trimmed(_pod(key, pod)))
+
+
+async def test_a_withdrawn_dataset_shows_only_what_is_true_now(world: World) -> None:
+    await world.share({"namespaces": ["team-b", "team-c"]})
+    await world.create(READER, REFERENCE)
+    await world.until_ready(READER)
+    assert world.status(READER)["loaded"] == "100%"
+    server = world.cluster.server
+    server.store(PERSISTENT_VOLUME_CLAIMS)[READER]["metadata"]["finalizers"] = [
+        "kubernetes.io/pvc-protection"
+    ]
+    server.store(PODS)["team-b", "one"] = _pod(READER, "one")
+    _mounts(world, READER, "one")
+    await world.share({"namespaces": ["team-c"]})
+    await world.until_refused(READER)
+    await world.cluster.until(lambda: "is still used by 1 pod: pod one" in world.condition(READER)["message"])
+    status = world.status(READER)
+    assert not any(one["status"] == "True" for one in status["conditions"]), status["conditions"]
+    assert {one["reason"] for one in status["conditions"]} == {"NotShared"}
+    shown = {
+        "copies",
+        "copyCount",
+        "grant",
+        "loaded",
+        "loadedBytes",
+        "cached",
+        "cachedBytes",
+        "wantedBytes",
+        "claimName",
+    }
+    assert not {field: status[field] for field in shown if status.get(field)}
+    assert status["inUse"]
+    assert status["usedBy"] == ["one"]
+    assert world.condition(OWNER)["status"] == "True"
+    server.store(PODS).clear()
+    server.store(PERSISTENT_VOLUME_CLAIMS).pop(READER)  # the last pod has gone
+    await world.cluster.until(lambda: not world.status(READER).get("mountPath"))
 
 
 async def test_the_owner_sees_how_many_other_namespaces_read_by_its_consent_and_no_more(world: World) -> None:
