@@ -12,6 +12,7 @@ The run prints its seed and plan. Among the other end-to-end tests it is five mi
 """
 
 import contextlib
+import json
 import os
 import threading
 import time
@@ -244,11 +245,15 @@ def compared(kubectl: Kubectl) -> tuple[str, ...]:
 
 
 def mounted(kubectl: Kubectl) -> set[str]:
-    """The paths that Alluxio's master has mounted, as a node plugin hears of it."""
+    """The paths that the operator has mounted, and those that Alluxio's master has, as a node plugin hears of it."""
+    table = names.mounts_name(cluster=release.CACHE_CLUSTER)
+    noted = (kubectl.get("configmaps", table, namespace=release.NAMESPACE) or {}).get("data") or {}
     master = names.master_address(cluster=release.CACHE_CLUSTER, namespace=release.NAMESPACE)
     where = ("daemonset/tdcs-csi", "-n", release.NAMESPACE, "-c", "csi")
     program = Path(mount_table.__file__).read_text()
-    return set(kubectl("exec", *where, "--", "python3", "-c", program, master).split())
+    return {json.loads(entry)["path"] for entry in noted.values()} | set(
+        kubectl("exec", *where, "--", "python3", "-c", program, master).split()
+    )
 
 
 def run(planned: tuple[PlannedStep, ...], *, load: Load, faults: Faults) -> None:

@@ -179,7 +179,7 @@ def _declare(declared: Field[Any], *, hint: Any) -> Callable[[Callable[..., None
     flag = declared.metadata["flag"] or "--" + (name.removesuffix("s") if multiple else name).replace(
         "_", "-"
     )
-    if default is True:
+    if default is True or (default is False and attributes["chart"]):
         flag = f"{flag}/--no-{flag.removeprefix('--')}"
     attributes["type"] = attributes["type"] or _type(kind)
     if default is not MISSING:

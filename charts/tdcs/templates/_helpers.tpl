@@ -56,15 +56,13 @@ capabilities: {drop: [ALL]}
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
 
-{{/* Options of a process, from its values: workerReturnSeconds: 60 becomes --worker-return-seconds=60, explain: true --explain. What is
-about its pod or the objects around it is no option. An option that users set is a field of the process's settings (tdcs.options) and
-a key of these values, no more. */}}
+{{/* Options of a process, from its values: workerReturnSeconds: 60 becomes --worker-return-seconds=60, explain: true --explain, false
+--no-explain. What is about its pod or the objects around it is no option. An option that users set is a field of the process's settings
+(tdcs.options) and a key of these values, no more. */}}
 {{- define "tdcs.options" -}}
 {{- range $key, $value := omit . "enabled" "fairShare" "replicas" "resources" "nodeSelector" "tolerations" "affinity" "manifestsSize" "weight" "holder" }}
 {{- if kindIs "bool" $value }}
-{{- if $value }}
-- --{{ kebabcase $key }}
-{{- end }}
+- --{{ $value | ternary "" "no-" }}{{ kebabcase $key }}
 {{- else }}
 - --{{ kebabcase $key }}={{ kindIs "string" $value | ternary $value (toJson $value) }}
 {{- end }}

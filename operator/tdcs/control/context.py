@@ -192,8 +192,9 @@ class Settings:
     alluxio_export: bool = option(
         "Have caches with the engine Alluxio hold, name and list data as those with the engine Native do, and tell "
         "Alluxio of whole files afterwards: nothing waits for its master, whose journal may be lost at any time. Its "
-        "own clients read what is cached, and nothing through. Caches of the profile Stock stay as they are.",
-        default=False,
+        "own clients read what is cached, and nothing through. Without it, and in caches of the profile Stock, the "
+        "master mounts and lists the sources.",
+        default=True,
         chart="operator.alluxioExport",
     )
     topology_labels: tuple[str, ...] = option(

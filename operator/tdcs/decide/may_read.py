@@ -137,11 +137,12 @@ def unmountable(
     if exports and can_export(engine=cluster.engine, profile=cluster.profile):
         return None
     scheme = spec.source.uri.partition("://")[0].lower()
+    cause = "spec.profile Stock" if cluster.profile == "Stock" else "operator.alluxioExport: false"
     return Problem(
         reason="EngineCannotMount",
-        message=f"CacheCluster {spec.cache_cluster_ref.name} (spec.cacheClusterRef) has the engine {cluster.engine}, "
-        f"which cannot mount {scheme}:// (spec.source.uri): create the Dataset anew in a CacheCluster with spec.engine "
-        "Native, or copy the files to a bucket or a shared folder",
+        message=f"CacheCluster {spec.cache_cluster_ref.name} (spec.cacheClusterRef) has Alluxio mount its sources "
+        f"({cause}), which cannot mount {scheme}:// (spec.source.uri): create the Dataset anew in a CacheCluster "
+        "with spec.engine Native, or copy the files to a bucket or a shared folder",
         retry_after=RETRY_LATER,
     )
 

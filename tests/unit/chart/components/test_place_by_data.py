@@ -29,7 +29,11 @@ def options(rendered: Rendered) -> dict[str, str]:
     """The options of the extender's command, each of which there is."""
     given = rendered.containers()["tdcs-scheduler/extender"]["args"][1:]
     found = dict((each.removeprefix("--") + "=").split("=")[:2] for each in given)
-    known = {word.removeprefix("--") for option in extender_command.params for word in option.opts}
+    known = {
+        word.removeprefix("--")
+        for option in extender_command.params
+        for word in (*option.opts, *option.secondary_opts)
+    }
     assert found.keys() <= known
     return found
 
