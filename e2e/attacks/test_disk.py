@@ -7,7 +7,7 @@ from e2e.support.pods import pod
 from tdcs.api import names
 
 TIER = f"/var/lib/tdcs/cache/{CACHE}"
-BLOCKS = f"{TIER}/{names.BLOCK_FOLDER}"
+BLOCKS = " ".join(f"{TIER}/{name}" for name in (names.BLOCK_FOLDER, names.AGENT_SPOOL, names.AGENT_WHOLE))
 VIEWS = f"{TIER}/{names.VIEWS_FOLDER}"
 KEY = f"{SECRETS}/key"
 STATE = f"stat --format '%i %h %a %u %Y %Z' {SECRETS} {KEY}; ls -A {SECRETS}; cat {KEY}"
