@@ -101,7 +101,7 @@ async def operator_on(place: Lab, agents: AgentCluster, *, heap: int) -> AsyncIt
             nodes={node: {} for node in agents.nodes},
             settings=Settings(),
             most_wait=math.inf,
-            caches=caches,
+            caches=lambda _: caches,
         ) as cluster,
     ):
         await cluster.create_keys(account=KEYS.access_key_id, key=KEYS.secret_access_key)

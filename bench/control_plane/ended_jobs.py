@@ -83,7 +83,7 @@ async def measured(counts: Mapping[Resource, int]) -> dict[str, float]:
     spare_lasting_objects()  # as the operator's command does
     api = EndedJobs(counts)
     caches = MemoryCaches(MemoryEngine(sources={}, workers={}))
-    operator = Operator(api=api, caches=caches, settings=Settings())
+    operator = Operator(api=api, caches=lambda _: caches, settings=Settings())
     begin, begun_at = time.process_time(), time.perf_counter()
     await operator.start()
     ready, ready_at = time.process_time(), time.perf_counter()

@@ -194,7 +194,7 @@ class Bench:
                 nodes={node: {"zone": node[-2:]} for node in self._nodes},
                 settings=Settings(),  # as the chart sets it
                 most_wait=1e9,
-                caches=caches,
+                caches=lambda _: caches,
             )
             self._count(cluster.server)
             await cluster.start()
@@ -227,7 +227,7 @@ class Bench:
             server = cluster.server
             await cluster.stop()
         async with self.caches() as caches:
-            cluster._caches = caches
+            cluster._caches = lambda _: caches
             async with self._watched(cluster, found, "restart"):
                 await cluster.start()
                 await eventually_async(lambda: self._known(cluster) == self._size.mounts, deadline=200)

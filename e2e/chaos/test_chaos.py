@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.chaos import mount_table, plan
+from e2e.chaos import plan
 from e2e.chaos.checks import (
     KINDS,
     differences,
@@ -245,15 +245,10 @@ def compared(kubectl: Kubectl) -> tuple[str, ...]:
 
 
 def mounted(kubectl: Kubectl) -> set[str]:
-    """The paths that the operator has mounted, and those that Alluxio's master has, as a node plugin hears of it."""
+    """The paths that the operator has mounted."""
     table = names.mounts_name(cluster=release.CACHE_CLUSTER)
     noted = (kubectl.get("configmaps", table, namespace=release.NAMESPACE) or {}).get("data") or {}
-    master = names.master_address(cluster=release.CACHE_CLUSTER, namespace=release.NAMESPACE)
-    where = ("daemonset/tdcs-csi", "-n", release.NAMESPACE, "-c", "csi")
-    program = Path(mount_table.__file__).read_text()
-    return {json.loads(entry)["path"] for entry in noted.values()} | set(
-        kubectl("exec", *where, "--", "python3", "-c", program, master).split()
-    )
+    return {json.loads(entry)["path"] for entry in noted.values()}
 
 
 def run(planned: tuple[PlannedStep, ...], *, load: Load, faults: Faults) -> None:

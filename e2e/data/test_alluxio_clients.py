@@ -1,7 +1,6 @@
 """Alluxio's own clients, its FUSE and its Java client, list and read what agents hold below the path of each Dataset.
 
-Nothing is read through: what no node holds they do not have. Skipped where the release is installed with
-`operator.alluxioExport: false`.
+Nothing is read through: what no node holds they do not have.
 """
 
 import base64
@@ -96,8 +95,6 @@ def world(
 ) -> Iterator[World]:
     """The Dataset is loaded, and the client's FUSE is mounted."""
     arguments = operator_arguments(kubectl)
-    if "--alluxio-export" not in arguments:
-        pytest.skip("the release exports nothing: TDCS_HELM_VALUES has operator.alluxioExport: false")
     namespace = f"e2e-exported-{uuid.uuid4().hex[:8]}"
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": RESTRICTED}}
     kubectl.apply(space)

@@ -156,7 +156,7 @@ class RunningOperator:
         )
         caches = caches_of(self.engine, AGENTS)
         caches.resume()
-        operator = Operator(api=api, caches=caches, settings=settings)
+        operator = Operator(api=api, caches=lambda _: caches, settings=settings)
         self.registry = operator.metrics.registry
         try:
             async with serve_scaler(operator.context.stores, port=self._scaler_port, host="127.0.0.1"):

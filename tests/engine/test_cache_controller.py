@@ -63,7 +63,7 @@ async def cluster(served: tuple[ExportCaches, AgentCluster], s3: S3Server) -> As
         nodes={LARGE: {"cache": "yes"}, SMALL: {"cache": "yes"}},
         settings=Settings(),
         most_wait=math.inf,
-        caches=caches,
+        caches=caches.seen_by,
     )
     caches.api = made.server
     async with made:

@@ -43,7 +43,7 @@ async def test_whatever_is_killed_or_paused_no_byte_is_wrong_and_the_end_is_that
             engine=agents.engine,  # type: ignore[arg-type]
             nodes={HERE: {}, ELSEWHERE: {}},
             settings=replace(QUICK, give_up_seconds=30.0),
-            caches=caches,
+            caches=lambda _: caches,
         ) as operator,
     ):
         world = ChaosWorld(bench=bench, agents=agents, operator=operator, seed=SEED)

@@ -30,7 +30,7 @@ async def cluster(alluxio: AlluxioCluster, s3: S3Server, tmp_path: Path) -> Asyn
             engine=agents.engine,  # type: ignore[arg-type]
             nodes={LARGE: {}, SMALL: {}},
             settings=replace(QUICK, give_up_seconds=30.0, listing_seconds=60.0),
-            caches=caches,
+            caches=caches.seen_by,
         )
         caches.api = made.server
         async with made:

@@ -17,7 +17,7 @@ _log: Final = logging.getLogger(__name__)
 _LONG: Final = 900.0
 _PAGE: Final = 2000
 _METADATA_NEVER: Final = 0
-_SECONDS: Final = 60.0
+SWEEP_SECONDS: Final = 60.0
 _FILES_SECONDS: Final = 3600.0
 """Between two looks at files: a million of them takes some ten seconds of the master's processor time."""
 
@@ -29,6 +29,7 @@ class ExportSweep:
         master: closed by the caller.
         root: whose folders are mounts.
         mounts: gives the paths that are mounted.
+        has_master: whether there is a master now; else nothing is compared.
     """
 
     def __init__(
@@ -37,11 +38,13 @@ class ExportSweep:
         master: Rpc,
         root: str,
         mounts: Callable[[], Awaitable[Collection[str]]],
-        seconds: float = _SECONDS,
+        has_master: Callable[[], bool] = lambda: True,
+        seconds: float = SWEEP_SECONDS,
     ) -> None:
         self._master: Final = master
         self._root: Final = root
         self._mounts: Final = mounts
+        self._has_master: Final = has_master
         self._seconds: Final = seconds
         self._empty: set[str] = set()
         self._files_at = 0.0
@@ -50,15 +53,19 @@ class ExportSweep:
         """Sweep now and again, until cancelled. A master that is away is asked again."""
         while True:
             try:
-                await self.sweep()
-                if time.monotonic() >= self._files_at:
-                    self._files_at = time.monotonic() + _FILES_SECONDS
-                    await self.sweep_files()
+                if self._has_master():
+                    await self._sweep_all()
             except RpcFailureError as failure:
                 _log.debug("exports of %s are not looked at: %s", self._root, failure.code.name)
             except Exception as error:
                 _log.warning("exports of %s are not looked at: %s", self._root, error)
             await asyncio.sleep(self._seconds)
+
+    async def _sweep_all(self) -> None:
+        await self.sweep()
+        if time.monotonic() >= self._files_at:
+            self._files_at = time.monotonic() + _FILES_SECONDS
+            await self.sweep_files()
 
     async def sweep_files(self) -> list[str]:
         """Remove the files of which no worker has anything, now and when this was called before; which. A worker that

@@ -4,11 +4,10 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 from tdcs.alluxio import profile
 from tdcs.api.cachecluster import CacheClusterSpec
-from tdcs.decide.may_read import can_export
 from tdcs.decide.problem import Problem
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import Lister
@@ -26,10 +25,6 @@ OBTAIN_SECONDS = 20.0
 
 TRANSFER_SECONDS = 300.0
 """So long one agent may take for a manifest: others wait for their turn, and the next agent is asked."""
-
-PATIENCE = 5.0
-"""Seconds that one engine call waits for a master that is away; then it is reported and tried again."""
-
 
 NATIVE_FILES = 10_000_000
 """Files of all sources of a cache without a master, where its spec names no limit: as many names as the listing was
@@ -143,12 +138,8 @@ class Caches(Protocol):
     @property
     def manifest_url(self) -> str: ...
 
-    def follow(self, objects: ClusterObjects) -> None:
-        """Go by these objects from now on: which cache clusters there are, and with which engine."""
-        ...
-
     def get(self, *, cluster: str) -> Cache:
-        """The cache of this cluster; the same object each time, but for a cluster made anew with another engine."""
+        """The cache of this cluster; the same object each time."""
         ...
 
     async def fetch(self, *, digest: str, urls: tuple[str, ...], version: Published | None) -> None:
@@ -168,18 +159,11 @@ class Caches(Protocol):
     async def close(self) -> None: ...
 
 
-_Kind = Literal["Native", "Export", "Alluxio"]
-"""Agents alone, agents with Alluxio behind them, or Alluxio with agents beside its workers."""
-
-
 class CachePool:
     """One cache a cluster, made when it is first asked for.
 
     Args:
-        make: makes one over Alluxio.
-        make_native: makes one of agents alone; None: `make` makes these, too.
-        make_export: makes one of agents with Alluxio behind them, of clusters where `can_export` says so; None: `make`
-            makes these.
+        make: makes that of a cluster.
         manifest_url: see `Caches`.
         fetcher: gets manifests that the operator has lost; None when it alone has any.
     """
@@ -188,20 +172,12 @@ class CachePool:
         self,
         *,
         make: Callable[[str], Cache],
-        make_native: Callable[[str, ClusterObjects], Cache] | None = None,
-        make_export: Callable[[str, ClusterObjects], Cache] | None = None,
         folder: ManifestFolder,
         manifest_url: str = "",
         fetcher: ManifestFetcher | None = None,
     ) -> None:
         self._make = make
-        self._make_native = make_native
-        self._make_export = make_export
-        self._objects: ClusterObjects | None = None
         self._caches: dict[str, Cache] = {}
-        self._kinds: dict[str, _Kind] = {}
-        """What the cache is that was made for a cluster."""
-        self._replaced: list[Cache] = []
         self._fetcher = fetcher
         self._transfers: dict[str, asyncio.Task[None]] = {}
         """By digest."""
@@ -210,40 +186,10 @@ class CachePool:
         self.folder = folder
         self.manifest_url = manifest_url
 
-    def follow(self, objects: ClusterObjects) -> None:
-        self._objects = objects
-
-    @property
-    def objects(self) -> ClusterObjects | None:
-        """What the operator sees on the API server; None before `follow`."""
-        return self._objects
-
     def get(self, *, cluster: str) -> Cache:
-        kind = self._kind(cluster)
-        if cluster in self._caches and kind is not None and kind != self._kinds[cluster]:
-            self._replaced.append(self._caches.pop(cluster))
         if cluster not in self._caches:
-            made_by = {"Native": self._make_native, "Export": self._make_export}.get(kind or "")
-            if made_by is not None and self._objects is not None:
-                self._caches[cluster] = made_by(cluster, self._objects)
-            else:
-                self._caches[cluster] = self._make(cluster)
-            self._kinds[cluster] = kind or "Alluxio"
+            self._caches[cluster] = self._make(cluster)
         return self._caches[cluster]
-
-    def _kind(self, cluster: str) -> _Kind | None:
-        """What the cache of a cluster is; None while there is no such cluster."""
-        found = self._objects.cache_cluster(cluster) if self._objects is not None else None
-        if found is None:
-            return None
-        spec = found.get("spec") or {}
-        engine = spec.get("engine", "Alluxio")
-        if engine == "Native":
-            return "Native"
-        exports = self._make_export is not None and can_export(
-            engine=engine, profile=spec.get("profile", "Tuned")
-        )
-        return "Export" if exports else "Alluxio"
 
     async def fetch(self, *, digest: str, urls: tuple[str, ...], version: Published | None) -> None:
         if self._fetcher is not None:
@@ -298,7 +244,7 @@ class CachePool:
         for transfer in transfers:
             transfer.cancel()
         await asyncio.gather(*transfers, return_exceptions=True)
-        for cache in (*self._caches.values(), *self._replaced):
+        for cache in self._caches.values():
             if cache.beside is not None:
                 cache.beside.cancel()
                 await asyncio.gather(cache.beside, return_exceptions=True)

@@ -183,20 +183,6 @@ class Settings:
     probe_targets: tuple[str, ...] = option(
         "HOST:PORT that this pod tries, too; may be repeated.", default=()
     )
-    list_buckets: bool = option(
-        "List buckets at their stores, in the operator's own listing processes, and ask the cache's master for the ids "
-        "of blocks alone: names are the stores' own, and pages that fail are asked for again.",
-        default=False,
-        chart="operator.listBuckets",
-    )
-    alluxio_export: bool = option(
-        "Have caches with the engine Alluxio hold, name and list data as those with the engine Native do, and tell "
-        "Alluxio of whole files afterwards: nothing waits for its master, whose journal may be lost at any time. Its "
-        "own clients read what is cached, and nothing through. Without it, and in caches of the profile Stock, the "
-        "master mounts and lists the sources.",
-        default=True,
-        chart="operator.alluxioExport",
-    )
     topology_labels: tuple[str, ...] = option(
         "Label of nodes that says where they are, the nearest level first, such as that of racks before that of zones; "
         "may be repeated. Of several agents that have what a reader lacks the nearest is asked.",

@@ -11,7 +11,7 @@ from typing import Final
 
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.api.dataset import DatasetSpec
-from tdcs.api.source_uri import AMAZON, canonical_endpoint, is_native_only
+from tdcs.api.source_uri import AMAZON, canonical_endpoint
 from tdcs.decide.problem import RETRY_LATER, RETRY_SOON, Problem, Refusal
 from tdcs.decide.source_rules import SourceVerdict, endpoint_field, judge_source
 from tdcs.model.kube_objects import Object
@@ -118,31 +118,19 @@ def missing_cluster(cluster: Object | None, *, name: str, new: bool) -> Problem 
     return None
 
 
-def can_export(*, engine: str, profile: str) -> bool:
-    """Whether Alluxio can be an export of a cluster: clients of the profile Stock read sources through it."""
-    return engine == "Alluxio" and profile != "Stock"
-
-
-def unmountable(
-    spec: DatasetSpec, cluster: CacheClusterSpec | None, *, exports: bool = False
-) -> Problem | None:
-    """Why the engine of a cache cluster cannot hold this kind of source; None where it can, or is not known.
+def unmountable(spec: DatasetSpec, cluster: CacheClusterSpec | None) -> Problem | None:
+    """Why a cache cluster cannot hold a source; None where it can, or is not known.
 
     Args:
         cluster: the spec of the CacheCluster; None while that cannot be read.
-        exports: whether Alluxio is an export where it can be: it mounts nothing then.
     """
-    if cluster is None or cluster.engine == "Native" or not is_native_only(spec.source.uri):
+    if cluster is None or cluster.profile != "Stock":
         return None
-    if exports and can_export(engine=cluster.engine, profile=cluster.profile):
-        return None
-    scheme = spec.source.uri.partition("://")[0].lower()
-    cause = "spec.profile Stock" if cluster.profile == "Stock" else "operator.alluxioExport: false"
     return Problem(
         reason="EngineCannotMount",
-        message=f"CacheCluster {spec.cache_cluster_ref.name} (spec.cacheClusterRef) has Alluxio mount its sources "
-        f"({cause}), which cannot mount {scheme}:// (spec.source.uri): create the Dataset anew in a CacheCluster "
-        "with spec.engine Native, or copy the files to a bucket or a shared folder",
+        message=f"CacheCluster {spec.cache_cluster_ref.name} (spec.cacheClusterRef) holds no Datasets: it has "
+        "spec.profile Stock, which is there to compare Alluxio without TDCS. Create the Dataset again in a "
+        "CacheCluster with the profile Tuned or with spec.engine Native",
         retry_after=RETRY_LATER,
     )
 

@@ -28,7 +28,7 @@ from tests.support.rights.exceptions import UNUSED
 from tests.support.scheduler_configuration import scheduler_configuration
 from tests.support.waiting import eventually
 
-from tdcs.api.names import DEFAULT_IMAGE
+from tdcs.api.names import DEFAULT_IMAGE, fuse_name
 from tdcs.trust.roles import Role
 
 __all__ = ["world"]
@@ -78,7 +78,7 @@ def test_the_operator_needs_what_it_is_granted(
 ) -> None:
     kube, namespace = world.kube, world.namespace
     allow_secrets(kube, release=release, namespace=namespace)
-    world.create_cluster(profile="Stock")  # with FUSE clients
+    world.create_cluster()
     world.create_dataset()
     for name, policy in (("train", "Running"), ("cleaned", "All")):
         world.create_job(
@@ -119,6 +119,9 @@ def test_the_operator_needs_what_it_is_granted(
     world.wait(lambda: kube.find("Dataset", "pictures", namespace=namespace) is None)
     budget = f"{world.cluster}-last-copies"  # it goes with the data, or else with the CacheCluster
     world.wait(lambda: kube.find("PodDisruptionBudget", budget, namespace=namespace) is None)
+    kube.patch("CacheCluster", world.cluster, {"spec": {"profile": "Stock"}}, namespace=namespace)
+    fuse = fuse_name(cluster=world.cluster)
+    world.wait(lambda: kube.find("DaemonSet", fuse, namespace=namespace) is not None)
     kube.delete("CacheCluster", world.cluster, namespace=world.namespace)
     world.wait(lambda: kube.find("CacheCluster", world.cluster, namespace=world.namespace) is None)
     user = service_account(f"{release}-operator", namespace=namespace)

@@ -18,11 +18,10 @@ from tests.support.twins.local_lister import LocalLister
 from tests.support.waiting import eventually_async
 
 from tdcs.alluxio import AlluxioEngine
-from tdcs.alluxio.export_sweep import ExportSweep
 from tdcs.alluxio.rpc import Rpc
 from tdcs.api import names
-from tdcs.control.cache_registry import Cache, CachePool, ClusterObjects
-from tdcs.control.operator.cache_factory import native_cache, serve_manifests
+from tdcs.control.cache_registry import Cache, CachePool, Caches, ClusterObjects
+from tdcs.control.operator.cache_factory import cache_of, serve_manifests, sweep_exports
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
 from tdcs.kube.api import KubeApi
 from tdcs.listing.folder import ManifestFolder
@@ -288,20 +287,17 @@ class ExportCaches(CachePool):
 
     def __init__(self, agents: AgentCluster, *, port: int) -> None:
         self._agents = agents
-        self._rpc = Rpc(
-            target=agents.cluster.target, patience=_SWEEP_PATIENCE, identify=operator_of(agents.cluster)
-        )
-        super().__init__(
-            make=_refused,
-            make_export=self._of,
-            folder=agents.manifests,
-            manifest_url=f"http://127.0.0.1:{port}",
-        )
+        super().__init__(make=self._of, folder=agents.manifests, manifest_url=f"http://127.0.0.1:{port}")
 
-    def _of(self, cluster: str, objects: ClusterObjects) -> Cache:
-        made = native_cache(
+    def seen_by(self, objects: ClusterObjects) -> Caches:
+        """These caches, for controllers that see these objects."""
+        self._objects = objects
+        return self
+
+    def _of(self, cluster: str) -> Cache:
+        made = cache_of(
             cluster,
-            objects,
+            self._objects,
             api=self.api,
             namespace=names.SYSTEM_NAMESPACE,
             folder=self._agents.manifests,
@@ -309,13 +305,15 @@ class ExportCaches(CachePool):
             check_keys=SourceKeys(),
             connect=lambda workers: None,  # it follows all of them
         )
-        sweep = ExportSweep(
-            master=self._rpc,
-            root=names.ENGINE_DATASETS_ROOT,
-            mounts=made.engine.mounts,
-            seconds=_SWEEP_SECONDS,
+        master = Rpc(
+            target=self._agents.cluster.target,
+            patience=_SWEEP_PATIENCE,
+            identify=operator_of(self._agents.cluster),
         )
-        return replace(made, beside=asyncio.create_task(sweep.run()))
+        sweep = sweep_exports(
+            cluster, self._objects, engine=made.engine, master=master, seconds=_SWEEP_SECONDS
+        )
+        return replace(made, beside=asyncio.create_task(sweep))
 
     async def close(self) -> None:
         """The controllers end; the agents do not."""
@@ -323,11 +321,6 @@ class ExportCaches(CachePool):
             if cache.beside is not None:
                 cache.beside.cancel()
                 await asyncio.gather(cache.beside, return_exceptions=True)
-        await self._rpc.close()
-
-
-def _refused(cluster: str) -> Cache:
-    raise AssertionError(f"CacheCluster {cluster} has Alluxio mount its sources")
 
 
 @asynccontextmanager

@@ -88,7 +88,7 @@ async def controllers(alluxio: AlluxioCluster, tmp_path: Path) -> AsyncIterator[
             engine=agents.engine,  # type: ignore[arg-type]
             nodes={LARGE: {}, SMALL: {}},
             settings=QUICK,
-            caches=caches,
+            caches=lambda _: caches,
         ) as cluster,
     ):
         yield cluster, agents

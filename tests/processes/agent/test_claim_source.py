@@ -25,7 +25,7 @@ from tests.unit.control.cluster import QUICK, Cluster
 from tdcs.api import names
 from tdcs.control.cache_registry import Cache, CachePool, ClusterObjects
 from tdcs.control.dataset.access.claim_servers import ClaimServers
-from tdcs.control.operator.cache_factory import native_cache, serve_manifests
+from tdcs.control.operator.cache_factory import cache_of, serve_manifests
 from tdcs.engine.agent_client import HttpAgents
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.result import operator_url
@@ -54,7 +54,7 @@ class World:
             engine=MemoryEngine(sources={}, workers=dict.fromkeys(NODES, 1 << 30)),
             nodes={node: {} for node in NODES},
             settings=replace(QUICK, give_up_seconds=30.0, return_seconds=30.0, listing_seconds=60.0),
-            caches=self._caches(),
+            caches=self._caches,
         )
         self.pods = ClaimPods(self.cluster.server, folder)
 
@@ -70,10 +70,9 @@ class World:
             worker=None,
         )
 
-    def _caches(self) -> CachePool:
+    def _caches(self, objects: ClusterObjects) -> CachePool:
         made = CachePool(
-            make=_refused,
-            make_native=self._made,
+            make=lambda cluster: self._made(cluster, objects),
             folder=self.manifests,
             manifest_url=operator_url(address=f"127.0.0.1:{self.port}", secure=False),
         )
@@ -90,7 +89,7 @@ class World:
             port=self.pods.port,
         )
         self.claims.append(claims)
-        return native_cache(
+        return cache_of(
             cluster,
             objects,
             api=self.cluster.server,
@@ -118,7 +117,6 @@ class World:
         await self.cluster.stop()
         for claims in self.claims:
             await claims.close()
-        self.cluster._caches = self._caches()
         await self.cluster.start()
 
     async def close(self) -> None:
@@ -159,10 +157,6 @@ class World:
             source={"uri": uri, "secretRef": None, **source},
             placement={"mode": "Replicate", "nodeCount": 1},
         )
-
-
-def _refused(cluster: str) -> Cache:
-    raise AssertionError(f"CacheCluster {cluster} has no master")
 
 
 @pytest.fixture

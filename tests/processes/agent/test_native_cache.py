@@ -26,7 +26,7 @@ from tests.unit.control.cluster import QUICK, Cluster
 
 from tdcs.api import names
 from tdcs.control.cache_registry import Cache, CachePool, ClusterObjects
-from tdcs.control.operator.cache_factory import native_cache, serve_manifests
+from tdcs.control.operator.cache_factory import cache_of, serve_manifests
 from tdcs.engine.agent_client import HttpAgents
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.result import operator_url
@@ -62,10 +62,8 @@ class World:
         self.cluster = Cluster(
             engine=MemoryEngine(sources={}, workers=dict.fromkeys(NODES, 1 << 30)),
             nodes={node: {} for node in NODES},
-            settings=replace(
-                QUICK, give_up_seconds=30.0, return_seconds=30.0, listing_seconds=60.0, alluxio_export=True
-            ),
-            caches=self.caches(),
+            settings=replace(QUICK, give_up_seconds=30.0, return_seconds=30.0, listing_seconds=60.0),
+            caches=self._caches,
         )
 
     def _agent(self, folder: Path, node: str) -> AgentProcess:
@@ -80,13 +78,11 @@ class World:
             worker=None if self.engine == "Native" else NOBODY,
         )
 
-    def caches(self) -> CachePool:
+    def _caches(self, objects: ClusterObjects) -> CachePool:
         """As the operator makes them, but that agents listen on ports of this machine."""
         url = operator_url(address=f"127.0.0.1:{self.port}", secure=False)
         made = CachePool(
-            make=_refused,
-            make_native=self._made,
-            make_export=self._made,
+            make=lambda cluster: self._made(cluster, objects),
             folder=self.manifests,
             manifest_url=url,
         )
@@ -95,7 +91,7 @@ class World:
 
     def _made(self, cluster: str, objects: ClusterObjects) -> Cache:
         agents = HttpAgents(poll_seconds=2.0, call_seconds=5.0)
-        return native_cache(
+        return cache_of(
             cluster,
             objects,
             api=self.cluster.server,
@@ -121,7 +117,6 @@ class World:
     async def operator_is_killed(self) -> None:
         """Another operator begins, with nothing in its memory."""
         await self.cluster.stop()
-        self.cluster._caches = self.caches()
         await self.cluster.start()
 
     @property
@@ -150,10 +145,6 @@ class World:
             return found == expected
 
         await eventually_async(all_right, deadline=60, describe=self.cluster._describe)
-
-
-def _refused(cluster: str) -> Cache:
-    raise AssertionError(f"CacheCluster {cluster} has no master")
 
 
 @pytest.fixture

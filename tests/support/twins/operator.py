@@ -48,7 +48,7 @@ def main() -> None:
     """Run the command, with these caches in place of Alluxio's."""
     description = Path(sys.argv.pop(1))
 
-    def make(*, folder: ManifestFolder, **_: object) -> CachePool:
+    def make(_objects: object, *, folder: ManifestFolder, **_: object) -> CachePool:
         return memory_caches(description, folder=folder)
 
     with patch.object(operator_command, "cluster_caches", make):

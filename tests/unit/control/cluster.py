@@ -15,7 +15,7 @@ from tests.unit.control.passes import work_off
 from tests.unit.control.server import Key, Server, copied
 
 from tdcs.api import names
-from tdcs.control.cache_registry import Caches
+from tdcs.control.cache_registry import Caches, ClusterObjects
 from tdcs.control.cachecluster.cachecluster_controller import CacheClusterController
 from tdcs.control.context import Context, Settings, Stores, WorkKey, addresses_of
 from tdcs.control.dataset.access.cluster_networks import ClusterNetworks
@@ -72,7 +72,7 @@ class Cluster:
         settings: rhythms; quick ones by default.
         most_wait: seconds after which a key is looked at again at the latest: longer than a story takes when what
             changes wakes whom it concerns.
-        caches: what the operator talks to; the engine with agents in memory when left out.
+        caches: makes what the operator talks to; the engine with agents in memory when left out.
         resolve: gives the addresses of a host.
         trust: whether processes have certificates.
         clock: of the operator's decisions, in seconds that only grow.
@@ -86,7 +86,7 @@ class Cluster:
         nodes: Mapping[str, Mapping[str, str]],
         settings: Settings = QUICK,
         most_wait: float = 30.0,
-        caches: Caches | None = None,
+        caches: Callable[[ClusterObjects], Caches] | None = None,
         resolve: Callable[[str], Sequence[str]] = addresses_of,
         trust: bool = False,
         clock: Callable[[], float] = time.monotonic,
@@ -103,7 +103,7 @@ class Cluster:
         self.engine = engine
         memory = MemoryCaches(engine) if caches is None else None
         self._memory = memory
-        self._caches: Caches = memory or cast(Caches, caches)
+        self._caches: Callable[[ClusterObjects], Caches] = caches or (lambda _: cast(Caches, memory))
         self.cluster_spec: Object = {}
         for name, labels in nodes.items():
             self.server.store(NODES)["", name] = {"metadata": {"name": name, "labels": dict(labels)}}
@@ -132,25 +132,26 @@ class Cluster:
         """An operator begins, with nothing in its memory."""
         server = self.server
         self.usage = Usage(on_claim=self._read_elsewhere)
+        stores = Stores(
+            namespace=self._settings.namespace,
+            cache_clusters=server.store(CACHE_CLUSTERS),
+            datasets=server.store(DATASETS),
+            preloads=server.store(PRELOADS),
+            training_jobs=server.store(TRAINING_JOBS),
+            namespaces=server.store(NAMESPACES),
+            usage=self.usage,
+            nodes=server.store(NODES),
+            pods=server.store(PODS),
+            priority_classes=server.store(PRIORITY_CLASSES),
+            stateful_sets=server.store(STATEFUL_SETS),
+            daemon_sets=server.store(DAEMON_SETS),
+        )
         self.context = Context(
             api=server,
             applier=Applier(api=server),
             recorder=EventRecorder(api=server, component="test", now=utc_now),
-            caches=self._caches,
-            stores=Stores(
-                namespace=self._settings.namespace,
-                cache_clusters=server.store(CACHE_CLUSTERS),
-                datasets=server.store(DATASETS),
-                preloads=server.store(PRELOADS),
-                training_jobs=server.store(TRAINING_JOBS),
-                namespaces=server.store(NAMESPACES),
-                usage=self.usage,
-                nodes=server.store(NODES),
-                pods=server.store(PODS),
-                priority_classes=server.store(PRIORITY_CLASSES),
-                stateful_sets=server.store(STATEFUL_SETS),
-                daemon_sets=server.store(DAEMON_SETS),
-            ),
+            caches=self._caches(stores),
+            stores=stores,
             queue=KeyedQueue(),
             settings=self._settings,
             resolve=self._resolve,
@@ -162,7 +163,6 @@ class Cluster:
             if self._trust
             else None,
         )
-        self._caches.follow(self.context.stores)
         self.mounts = World(
             context=self.context,
             jobs=self,

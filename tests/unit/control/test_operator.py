@@ -43,11 +43,13 @@ def _restless(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def operator() -> Operator:
     engine = MemoryEngine(sources={}, workers={})
-    return Operator(api=ScriptedApi(), caches=MemoryCaches(engine), settings=Settings())
+    return Operator(api=ScriptedApi(), caches=lambda _: MemoryCaches(engine), settings=Settings())
 
 
 def operator_of(api: ScriptedApi) -> Operator:
-    return Operator(api=api, caches=MemoryCaches(MemoryEngine(sources={}, workers={})), settings=Settings())
+    return Operator(
+        api=api, caches=lambda _: MemoryCaches(MemoryEngine(sources={}, workers={})), settings=Settings()
+    )
 
 
 class Clock:
@@ -358,7 +360,7 @@ async def test_without_the_lease_nothing_is_worked_on_and_with_its_loss_the_work
     lease, ended = ScriptedLease(), asyncio.Event()
     operator = Operator(
         api=ScriptedApi(),
-        caches=MemoryCaches(engine),
+        caches=lambda _: MemoryCaches(engine),
         settings=Settings(),
         lease=lease,
         on_lease_lost=ended.set,
@@ -426,7 +428,9 @@ async def test_no_pass_begins_before_the_operator_has_its_certificate(
     settings = TrustSettings(provider="selfSigned", prefix="tdcs-trust")
     certificates = Certificates(api=api, namespace="tdcs-system", settings=settings)
     engine = MemoryEngine(sources={}, workers={})
-    operator = Operator(api=api, caches=MemoryCaches(engine), settings=Settings(), certificates=certificates)
+    operator = Operator(
+        api=api, caches=lambda _: MemoryCaches(engine), settings=Settings(), certificates=certificates
+    )
     identities: list[Identity] = []
 
     async def call(key: WorkKey) -> None:

@@ -165,17 +165,15 @@ def test_web_servers_and_mirrors_of_the_hub_are_judged_as_stores_are(
         assert "spec.source.options.endpoint" not in found.message
 
 
-def test_an_engine_that_cannot_mount_a_source_is_named_with_what_to_do() -> None:
-    asked = web("hf://datasets/team/set").spec
-    refused = unmountable(asked, CacheClusterSpec.model_validate({}))
+@pytest.mark.parametrize("spec", [use().spec, web("hf://datasets/team/set").spec])
+def test_a_cache_cluster_that_compares_stock_alluxio_holds_no_datasets(spec: DatasetSpec) -> None:
+    refused = unmountable(spec, CacheClusterSpec.model_validate({"profile": "Stock"}))
     assert refused is not None
     assert refused.reason == "EngineCannotMount"
-    assert "which cannot mount hf:// (spec.source.uri)" in refused.message
-    assert "spec.engine Native" in refused.message
-    assert unmountable(asked, CacheClusterSpec.model_validate({"engine": "Native"})) is None
-    assert unmountable(asked, CacheClusterSpec.model_validate({}), exports=True) is None
-    assert unmountable(asked, CacheClusterSpec.model_validate({"profile": "Stock"}), exports=True) is not None
-    assert unmountable(use().spec, CacheClusterSpec.model_validate({})) is None
+    assert "spec.profile Stock" in refused.message
+    assert "with the profile Tuned or with spec.engine Native" in refused.message
+    assert unmountable(spec, CacheClusterSpec.model_validate({"engine": "Native"})) is None
+    assert unmountable(spec, CacheClusterSpec.model_validate({})) is None
 
 
 @pytest.mark.parametrize(

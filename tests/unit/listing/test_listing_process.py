@@ -19,15 +19,18 @@ from tests.unit.listing.conftest import MOUNT
 from tdcs.api import names
 from tdcs.control.dataset.mount.listing_gate import STUCK_AT_ONCE
 from tdcs.control.operator.cache_factory import cluster_caches
+from tdcs.control.operator.native_engine import NativeEngine
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import ProcessLister
 from tdcs.listing.result import Failed, Request
 from tdcs.model.cache_engine import (
+    NO_KEYS,
     EngineError,
     EngineUnavailableError,
     KeysRefusedError,
     LimitExceededError,
     NoSuchPathError,
+    Source,
     SourceError,
 )
 from tdcs.trust.identity import Identity
@@ -93,6 +96,9 @@ async def test_the_operators_listings_are_bounded_by_its_gate_alone(
 ) -> None:
     """Its `ListingGate` gives way to others when a source hangs; a second bound would not."""
     begun = 0
+    objects = SimpleNamespace(cache_cluster=lambda _name: {"spec": {}}, stateful_sets={})
+    source = Source(uri="s3://b", options={"endpoint": "http://127.0.0.1:9"}, credentials=NO_KEYS)
+    monkeypatch.setattr(NativeEngine, "source_of", lambda _engine, _path: source)
 
     async def hang(*words: object, **options: object) -> None:
         nonlocal begun
@@ -102,7 +108,7 @@ async def test_the_operators_listings_are_bounded_by_its_gate_alone(
     monkeypatch.setattr(asyncio, "create_subprocess_exec", hang)
     async with aiohttp.ClientSession() as session:
         caches = cluster_caches(
-            api=Server(), namespace="tdcs", folder=folder, manifest_url="", session=session
+            objects, api=Server(), namespace="tdcs", folder=folder, manifest_url="", session=session
         )
         listers = [caches.get(cluster=name).lister for name in ("one", "other")]
         tasks = [
@@ -135,9 +141,8 @@ async def test_a_listing_is_told_how_many_agents_there_shall_be(
     )
     async with aiohttp.ClientSession() as session:
         caches = cluster_caches(
-            api=Server(), namespace="tdcs", folder=folder, manifest_url="", session=session
+            objects, api=Server(), namespace="tdcs", folder=folder, manifest_url="", session=session
         )
-        caches.follow(objects)
         caches.get(cluster="c")
         assert (given["nodes"](), given["expected"]()) == ({}, 2)
         await caches.close()

@@ -1,16 +1,23 @@
 """What the experiment applies to the cluster."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from tdcs.api import names
+from tdcs.trust.identity import Identity
 from tdcs_local.experiment.pictures import BUCKET
 from tdcs_local.experiment.plan import Configuration, Run, Setting
+from tdcs_local.experiment.stock_mount import Request
+from tdcs_local.kind import release
 from tdcs_local.kind.kubectl import Object
 from tdcs_local.store import datasets, operations
 
 NAMESPACE = "tdcs-experiment"
+DATASET = "pictures"
 SCRIPT = "read_batches.py"
 STOCK_CLUSTER = "stock"
+STOCK_PATH = "/pictures"
+"""Where the bucket is mounted in stock Alluxio."""
 LABEL = "tdcs.io/experiment"
 """On the nodes that run the jobs and hold the data: not on the store's own, within which no traffic is shaped."""
 _REMOTE = {
@@ -63,35 +70,45 @@ def stock_cluster(default: Object) -> Object:
     }
 
 
-def dataset(configuration: Configuration) -> Object:
-    """The bucket as a Dataset: loaded on two nodes, or filled by the reads of the jobs."""
-    stock = configuration is Configuration.STOCK
-    more = {"cacheClusterRef": {"name": STOCK_CLUSTER}} if stock else {}
-    return datasets.dataset(
-        claim_of(configuration),
-        namespace=NAMESPACE,
-        bucket=BUCKET,
-        preload={"enabled": not stock},
-        placement={"mode": "Replicate", "nodeCount": 2, "nodeSelector": {LABEL: "true"}},
-        **more,
+def stock_mount(keys: Mapping[str, str], *, identity: Identity | None) -> Request:
+    """The bucket in stock Alluxio, which is filled by the reads of the jobs.
+
+    Args:
+        keys: of the store, as Secrets have them.
+        identity: what the master is shown.
+    """
+    return Request(
+        master=names.master_address(cluster=STOCK_CLUSTER, namespace=release.NAMESPACE),
+        path=STOCK_PATH,
+        uri=f"s3://{BUCKET}",
+        properties={
+            "alluxio.underfs.s3.endpoint": operations.ENDPOINT,
+            "alluxio.underfs.s3.endpoint.region": "us-east-1",
+            "alluxio.underfs.s3.disable.dns.buckets": "true",
+            "alluxio.underfs.s3.inherit.acl": "false",
+            "s3a.accessKeyId": keys["accessKeyId"],
+            "s3a.secretKey": keys["secretAccessKey"],
+        },
+        identity=identity,
     )
 
 
-def claim_of(configuration: Configuration) -> str:
-    """The Dataset that a configuration reads; none when the jobs read the bucket."""
-    if configuration is Configuration.DIRECT:
-        return ""
-    return "pictures-stock" if configuration is Configuration.STOCK else "pictures"
+def dataset() -> Object:
+    """The bucket as a Dataset that is loaded on two nodes."""
+    return datasets.dataset(
+        DATASET,
+        namespace=NAMESPACE,
+        bucket=BUCKET,
+        preload={"enabled": True},
+        placement={"mode": "Replicate", "nodeCount": 2, "nodeSelector": {LABEL: "true"}},
+    )
 
 
-def jobs(
-    run: Run, setting: Setting, *, name: str, image: str, begin: float, stock_path: str = ""
-) -> list[Object]:
+def jobs(run: Run, setting: Setting, *, name: str, image: str, begin: float) -> list[Object]:
     """The jobs of a run: they differ in the order in which they read only.
 
     Args:
         begin: when they begin to read, in seconds since 1970.
-        stock_path: of the Dataset in stock Alluxio.
     """
     return [
         _job(
@@ -101,24 +118,22 @@ def jobs(
             image=image,
             seed=number,
             begin=begin,
-            volume=_volume(run.configuration, stock_path=stock_path),
+            volume=_volume(run.configuration),
         )
         for number in range(run.jobs)
     ]
 
 
-def _volume(configuration: Configuration, *, stock_path: str) -> Object | None:
-    """Where a job finds the images; None: it mounts the bucket itself.
-
-    With stock Alluxio it is the FUSE mount of its node: the claim of a Dataset is read by TDCS's own client.
-    """
+def _volume(configuration: Configuration) -> Object | None:
+    """Where a job finds the images; None: it mounts the bucket itself. With stock Alluxio it is the FUSE mount of its
+    node."""
     match configuration:
         case Configuration.DIRECT:
             return None
         case Configuration.STOCK:
-            folder = names.fuse_mount_point(cluster=STOCK_CLUSTER) + stock_path
+            folder = names.fuse_mount_point(cluster=STOCK_CLUSTER) + STOCK_PATH
             return {"name": "data", "hostPath": {"path": folder, "type": "Directory"}}
-    return {"name": "data", "persistentVolumeClaim": {"claimName": claim_of(configuration), "readOnly": True}}
+    return {"name": "data", "persistentVolumeClaim": {"claimName": DATASET, "readOnly": True}}
 
 
 def _job(

@@ -1,16 +1,24 @@
 """Runs the experiment on the local cluster: predicts each run, then measures it."""
 
+import base64
+import datetime
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from tdcs.trust.certificates import KeyPair, Subject, make_certificate
+from tdcs.trust.identity import CERTIFICATE_FILE, KEY_FILE, Identity
+from tdcs.trust.roles import Role
+from tdcs.trust.settings import TrustSettings
 from tdcs_local import demo
 from tdcs_local.errors import LocalError
-from tdcs_local.experiment import objects, pictures
+from tdcs_local.experiment import objects, pictures, stock_mount
 from tdcs_local.experiment.analysis import Measured
 from tdcs_local.experiment.plan import (
     CACHE_BYTES,
@@ -65,8 +73,10 @@ def _run(plan: Plan, *, tags: dict[str, str], results: Path, reporter: Reporter,
         if each.mbit != shaped:
             operations.set_link(egress=f"{each.mbit}mbit", ingress="unlimited", reporter=reporter)
             shaped = each.mbit
-        if each.configuration in (Configuration.STOCK, Configuration.PRELOADED):
-            loading = renew_dataset(each.configuration, reporter=reporter, kubectl=kubectl)
+        if each.configuration is Configuration.STOCK:
+            mount_stock(reporter=reporter, kubectl=kubectl)
+        elif each.configuration is Configuration.PRELOADED:
+            loading = renew_dataset(reporter=reporter, kubectl=kubectl)
         predicted = predicted_seconds(each, setting, cache_bytes=CACHE_BYTES)
         simulated = simulated_seconds(each, setting)
         document["runs"].append({"run": asdict(each), "predicted": predicted, "simulated": simulated})
@@ -134,8 +144,7 @@ def prepare(*, reporter: Reporter, kubectl: Kubectl) -> dict[str, str]:
 def forget(*, kubectl: Kubectl) -> None:
     """Delete what an earlier experiment left."""
     kubectl("delete", "jobs", "--all", "--wait", "-n", objects.NAMESPACE)
-    for each in (Configuration.STOCK, Configuration.PRELOADED):
-        kubectl.delete("datasets.tdcs.io", objects.claim_of(each), namespace=objects.NAMESPACE)
+    kubectl.delete("datasets.tdcs.io", objects.DATASET, namespace=objects.NAMESPACE)
 
 
 def tidy(*, reporter: Reporter, kubectl: Kubectl) -> None:
@@ -148,16 +157,54 @@ def tidy(*, reporter: Reporter, kubectl: Kubectl) -> None:
     operations.set_link(egress=demo.LINK, ingress="unlimited", reporter=reporter)
 
 
-def renew_dataset(configuration: Configuration, *, reporter: Reporter, kubectl: Kubectl) -> float:
+def mount_stock(*, reporter: Reporter, kubectl: Kubectl) -> None:
+    """Mount the bucket in stock Alluxio, which has nothing of it cached then."""
+    keys = _secret(kubectl, datasets.KEYS, namespace=objects.NAMESPACE)
+    authority = _secret(
+        kubectl,
+        TrustSettings(provider="selfSigned", prefix="tdcs-trust").authority,
+        namespace=release.NAMESPACE,
+    )
+    request = objects.stock_mount(
+        {key: value.decode() for key, value in keys.items()},
+        identity=_operator(authority) if authority else None,
+    )
+    program = Path(stock_mount.__file__).read_text(encoding="utf-8")
+    where = ("deployment/tdcs-operator", "-n", release.NAMESPACE)
+    with reporter.step("mount the bucket in stock Alluxio"):
+        kubectl(
+            *("exec", "-i", *where, "--", "python3", "-c", program),
+            stdin=msgspec.json.encode(request).decode(),
+            what="the bucket was not mounted in stock Alluxio",
+            timeout=300,
+        )
+
+
+def _secret(kubectl: Kubectl, name: str, *, namespace: str) -> dict[str, bytes]:
+    """The files of a Secret; none when there is none of that name."""
+    found = kubectl.get("secrets", name, namespace=namespace) or {}
+    return {key: base64.b64decode(value) for key, value in found.get("data", {}).items()}
+
+
+def _operator(authority: Mapping[str, bytes]) -> Identity:
+    """A certificate by which the master takes the experiment for the operator, which alone may mount."""
+    made = make_certificate(
+        subject=Subject(role=Role.OPERATOR),
+        authority=KeyPair(certificate=authority[CERTIFICATE_FILE], key=authority[KEY_FILE]),
+        until=datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1),
+    )
+    return Identity(certificate=made.certificate, key=made.key, authorities=authority[CERTIFICATE_FILE])
+
+
+def renew_dataset(*, reporter: Reporter, kubectl: Kubectl) -> float:
     """Delete the Dataset with what is cached of it and make it anew; the seconds until it was loaded."""
-    name = objects.claim_of(configuration)
-    kubectl.delete("datasets.tdcs.io", name, namespace=objects.NAMESPACE)
+    kubectl.delete("datasets.tdcs.io", objects.DATASET, namespace=objects.NAMESPACE)
     began = time.monotonic()
-    kubectl.apply(objects.dataset(configuration))
+    kubectl.apply(objects.dataset())
     _wait(
-        f"Dataset {name}",
-        lambda: kubectl.get("datasets.tdcs.io", name, namespace=objects.NAMESPACE),
-        kind="Ready" if configuration is Configuration.STOCK else "Loaded",
+        f"Dataset {objects.DATASET}",
+        lambda: kubectl.get("datasets.tdcs.io", objects.DATASET, namespace=objects.NAMESPACE),
+        kind="Loaded",
         reporter=reporter,
         kubectl=kubectl,
     )
@@ -170,9 +217,8 @@ def measure(
     """Run the jobs to their end: what each printed, and the object bytes that left the store meanwhile."""
     name = f"{run.configuration.name.lower()}-{run.mbit}-{run.jobs}-{run.repetition}"
     sent = operations.payload_bytes_sent(bucket=pictures.BUCKET)
-    stock_path = _stock_path(kubectl) if run.configuration is Configuration.STOCK else ""
     begin = time.time() + START_SECONDS
-    kubectl.apply(*objects.jobs(run, setting, name=name, image=image, begin=begin, stock_path=stock_path))
+    kubectl.apply(*objects.jobs(run, setting, name=name, image=image, begin=begin))
     names = [f"{name}-{number}" for number in range(run.jobs)]
 
     def look() -> str | None:
@@ -203,13 +249,6 @@ def measure(
     for each in names:
         kubectl.delete("jobs", each, namespace=objects.NAMESPACE)
     return reports, total
-
-
-def _stock_path(kubectl: Kubectl) -> str:
-    """Where the Dataset is in stock Alluxio."""
-    name = objects.claim_of(Configuration.STOCK)
-    found = kubectl.get("datasets.tdcs.io", name, namespace=objects.NAMESPACE) or {}
-    return str(found["status"]["mountPath"])
 
 
 def _wait(

@@ -61,17 +61,12 @@ def _requests(plan: Blueprint) -> Object:
 
 
 def preparation(plan: Blueprint) -> Object:
-    """The init container: blocks of another journal leave the disk before the worker registers what it finds, and the
-    rest becomes its user's. It asks no master where ids of blocks are TDCS's own."""
-    master = f"{plan.master_host}:{names.MASTER_RPC_PORT}"
+    """The init container: what has no ids of TDCS's own leaves the disk, and the rest becomes the worker's user's."""
     made = _container(
         plan,
         name=f"{names.COMPONENT_AGENT}-prepare",
         arguments=["agent", "prepare"],
-        environment=[
-            *([] if plan.exports else _of_alluxio(plan, name="TDCS_MASTER", value=master)),
-            {"name": "TDCS_USER", "value": str(pod_security.user_of(plan))},
-        ],
+        environment=[{"name": "TDCS_USER", "value": str(pod_security.user_of(plan))}],
     )
     made["securityContext"] = pod_security.preparing()
     made["resources"] = {"requests": {"cpu": "20m", "memory": "64Mi"}}

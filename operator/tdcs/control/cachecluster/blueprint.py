@@ -20,7 +20,6 @@ class Blueprint:
         agent_image: the image of the agents.
         pull_secrets: Secrets of `namespace` with which it is pulled.
         trust: where certificates come from; None: there are none.
-        exports: whether Alluxio is told of what agents hold under ids of TDCS's own.
     """
 
     owner: Object
@@ -30,7 +29,6 @@ class Blueprint:
     agent_image: str
     pull_secrets: tuple[str, ...] = ()
     trust: TrustSettings | None = None
-    exports: bool = False
 
     @property
     def cluster(self) -> str:

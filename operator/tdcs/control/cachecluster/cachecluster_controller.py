@@ -21,7 +21,6 @@ from tdcs.control.context import Context, Store, WorkKey
 from tdcs.control.dataset.cached_data import CachedData
 from tdcs.control.status_publisher import publish_status
 from tdcs.decide import worker_nodes
-from tdcs.decide.may_read import can_export
 from tdcs.decide.worker_nodes import FuseView
 from tdcs.kube.apply import ForeignObjectError, belongs
 from tdcs.kube.errors import InvalidError
@@ -232,8 +231,6 @@ class CacheClusterController:
             agent_image=settings.agent_image,
             pull_secrets=settings.image_pull_secrets,
             trust=self._context.certificates.settings if self._context.certificates is not None else None,
-            exports=settings.alluxio_export
-            and can_export(engine=cluster.spec.engine, profile=cluster.spec.profile),
         )
 
     async def _certify(self, blueprint: Blueprint, nodes: Iterable[str]) -> Finding | None:

@@ -195,11 +195,7 @@ class PassSteps:
             return Withdrawn(used) if used.permanent else Blocked(used)
         found.keys_of, found.within = used.namespace, used.within
         found.dataset = used_sources.with_source(found.dataset, used)
-        cause = unmountable(
-            found.dataset.spec,
-            self._world.spec_of(found.cluster),
-            exports=self._context.settings.alluxio_export,
-        )
+        cause = unmountable(found.dataset.spec, self._world.spec_of(found.cluster))
         return Blocked(cause) if cause is not None else None
 
     async def _end_if_revoked(self, found: DatasetPass) -> End | None:

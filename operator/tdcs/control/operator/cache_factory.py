@@ -1,4 +1,4 @@
-"""The caches behind `tdcs operator`: Alluxio clusters with their agents, and agents alone."""
+"""The caches behind `tdcs operator`: agents, which hold the data, and with the engine Alluxio its master."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from functools import partial
 import aiohttp
 from aiohttp import web
 
-from tdcs.alluxio import AlluxioEngine
-from tdcs.alluxio.export_sweep import ExportSweep
+from tdcs.alluxio.export_sweep import SWEEP_SECONDS, ExportSweep
 from tdcs.alluxio.rpc import Rpc
 from tdcs.api import names
-from tdcs.control.cache_registry import NO_CLAIMS, PATIENCE, Cache, CachePool, ClusterObjects
+from tdcs.control.cache_registry import NO_CLAIMS, Cache, CachePool, ClusterObjects
 from tdcs.control.dataset.access.claim_servers import ClaimServers
 from tdcs.control.operator.native_engine import MountTable, NativeEngine
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
@@ -30,7 +29,6 @@ from tdcs.listing.folder_size import FolderSize
 from tdcs.listing.lister import ProcessLister
 from tdcs.listing.other_node import OtherNodes
 from tdcs.listing.source_keys import CheckKeys, SourceKeys
-from tdcs.listing.source_size import SourceSize
 from tdcs.listing.transfer import ManifestFetcher, Obtain, manifest_routes
 from tdcs.model.agent_state import Agents
 from tdcs.model.cache_engine import Engine, WorkerInfo
@@ -40,8 +38,12 @@ from tdcs.trust.contexts import Contexts
 from tdcs.trust.identity import Identify
 from tdcs.trust.rights import OPERATOR_REQUESTS
 
+MASTER_PATIENCE = 5.0
+"""Seconds that a call waits for a master that is away; then it is tried again with the next look."""
+
 
 def cluster_caches(
+    objects: ClusterObjects,
     *,
     api: KubeApi,
     namespace: str,
@@ -49,56 +51,25 @@ def cluster_caches(
     manifest_url: str,
     session: aiohttp.ClientSession,
     identify: Identify | None = None,
-    list_buckets: bool = False,
-    exports: bool = False,
     claims: ClaimServers | None = None,
 ) -> CachePool:
-    """Caches that talk to the agents of the cache clusters in this namespace, and to the masters that there are.
+    """Caches that talk to the agents of the cache clusters in this namespace.
 
     Args:
-        api: keeps what caches without a master have mounted.
+        objects: what the operator sees of cache clusters.
+        api: keeps what is mounted.
         folder: where listings write their manifests.
         manifest_url: see `operator_url`, at which agents reach this folder; empty when it is not served.
         session: fetches manifests that this process has lost from agents; closed by the caller.
-        identify: gives the certificate to show to masters, workers and agents; None: connections are plain.
-        list_buckets: whether buckets are listed at their stores, and masters asked for the ids of blocks alone.
-        exports: whether Alluxio is an export of what agents hold, where it can be (`can_export`).
+        identify: gives the certificate to show to masters and agents; None: connections are plain.
         claims: has claims served that are sources; None: there are none. Closed by the caller.
     """
-    check_size, check_keys = SourceSize(), SourceKeys()
+    check_keys = SourceKeys()
     tls = Contexts(identify) if identify is not None else None
 
-    def expected(cluster: str) -> int:
-        objects = pool.objects
-        return len(agent_hosts(objects, cluster=cluster, namespace=namespace)) if objects is not None else 0
-
     def make(cluster: str) -> Cache:
-        master = names.master_address(cluster=cluster, namespace=namespace)
-        engine = AlluxioEngine(master=master, patience=PATIENCE, identify=identify)
         agents = HttpAgents(tls=tls)
-        return Cache(
-            engine=engine,
-            agents=agents,
-            # Its listing counts a bucket itself then, before the master learns of it.
-            check_size=FolderSize(agents, others=uncounted if list_buckets else check_size),
-            check_keys=check_keys,
-            count_elsewhere=OtherNodes(agents),
-            lister=ProcessLister(
-                master=master,
-                folder=folder,
-                secrets=lambda _path: engine.secrets,
-                identify=identify,
-                source_of=engine.source_of,
-                asks_sources=list_buckets,
-                nodes=partial(_urls_of, agents),
-                expected=lambda: expected(cluster),
-            ),
-            connect=lambda workers: agents.connect(agent_addresses(workers, secure=tls is not None)),
-        )
-
-    def make_native(cluster: str, objects: ClusterObjects) -> Cache:
-        agents = HttpAgents(tls=tls)
-        return native_cache(
+        made = cache_of(
             cluster,
             objects,
             api=api,
@@ -110,33 +81,49 @@ def cluster_caches(
             identify=identify,
             claims=claims,
         )
-
-    def make_export(cluster: str, objects: ClusterObjects) -> Cache:
-        made = make_native(cluster, objects)
-        master = names.master_address(cluster=cluster, namespace=namespace)
-        sweep = _sweep_exports(made.engine, Rpc(target=master, patience=PATIENCE, identify=identify))
+        master = Rpc(
+            target=names.master_address(cluster=cluster, namespace=namespace),
+            patience=MASTER_PATIENCE,
+            identify=identify,
+        )
+        sweep = sweep_exports(cluster, objects, engine=made.engine, master=master)
         return replace(made, beside=asyncio.create_task(sweep, name=f"exports of {cluster}"))
 
-    pool = CachePool(
+    return CachePool(
         make=make,
-        make_native=make_native,
-        make_export=make_export if exports else None,
         folder=folder,
         manifest_url=manifest_url,
         fetcher=ManifestFetcher(folder=folder, session=session),
     )
-    return pool
 
 
-async def _sweep_exports(engine: Engine, master: Rpc) -> None:
-    sweep = ExportSweep(master=master, root=names.ENGINE_DATASETS_ROOT, mounts=engine.mounts)
+async def sweep_exports(
+    cluster: str, objects: ClusterObjects, *, engine: Engine, master: Rpc, seconds: float = SWEEP_SECONDS
+) -> None:
+    """Have the master of a cluster, while it has one, forget exports of what is gone, until cancelled.
+
+    Args:
+        master: closed at the end.
+    """
+
+    def has_master() -> bool:
+        found = objects.cache_cluster(cluster)
+        return found is not None and (found.get("spec") or {}).get("engine", "Alluxio") == "Alluxio"
+
+    sweep = ExportSweep(
+        master=master,
+        root=names.ENGINE_DATASETS_ROOT,
+        mounts=engine.mounts,
+        has_master=has_master,
+        seconds=seconds,
+    )
     try:
         await sweep.run()
     finally:
         await master.close()
 
 
-def native_cache(
+def cache_of(
     cluster: str,
     objects: ClusterObjects,
     *,
@@ -149,7 +136,7 @@ def native_cache(
     identify: Identify | None = None,
     claims: ClaimServers | None = None,
 ) -> Cache:
-    """A cache of agents alone; see `cluster_caches` and `Cache`."""
+    """The cache of a cluster, whatever its engine: its agents hold it; see `cluster_caches` and `Cache`."""
     table = MountTable(
         api=api, namespace=namespace, cluster=cluster, owner=lambda: objects.cache_cluster(cluster)
     )

@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 
-from tdcs.control.cache_registry import Caches
+from tdcs.control.cache_registry import Caches, ClusterObjects
 from tdcs.control.cachecluster.cachecluster_controller import CacheClusterController
 from tdcs.control.context import Context, Settings, WorkKey
 from tdcs.control.dataset.access.cluster_networks import ClusterNetworks
@@ -76,7 +76,7 @@ class Operator:
     """Everything but kopf: can be run, fed and stopped by a test just as well.
 
     Args:
-        caches: gives the cache of a cache cluster; closed by `stop`.
+        caches: makes what gives the cache of a cache cluster, by what this operator sees; closed by `stop`.
         settings: names and rhythms.
         lease: work begins once this process holds it, and ends when it is lost; without one it begins at once.
         on_lease_lost: called then, once nothing is worked on any more; the process must end or be replaced.
@@ -89,7 +89,7 @@ class Operator:
         self,
         *,
         api: KubeApi,
-        caches: Caches,
+        caches: Callable[[ClusterObjects], Caches],
         settings: Settings,
         lease: Lease | None = None,
         on_lease_lost: Callable[[], None] = lambda: None,
@@ -112,12 +112,11 @@ class Operator:
         stores = stores_of(
             views=views, namespace=settings.namespace, usage=usage, pod_addresses=pod_addresses
         )
-        caches.follow(stores)
         self.context = Context(
             api=api,
             applier=Applier(api=api),
             recorder=EventRecorder(api=api, component="tdcs-operator", now=utc_now),
-            caches=caches,
+            caches=caches(stores),
             stores=stores,
             queue=queue,
             settings=settings,

@@ -170,22 +170,20 @@ def command(settings: OperatorSettings) -> None:
         claims = ClaimServers(api=api, image=settings.agent_image)
         async with http_answers.open_session(connector) as session:
             address = at(settings.manifest_address, settings.manifest_port)
-            caches = cluster_caches(
-                api=api,
-                namespace=namespace,
-                folder=folder,
-                manifest_url=operator_url(address=address, secure=tls is not None)
-                if settings.manifest_port
-                else "",
-                session=session,
-                identify=certificates.identify if certificates is not None else None,
-                list_buckets=settings.list_buckets,
-                exports=settings.alluxio_export,
-                claims=claims,
-            )
             operator = Operator(
                 api=api,
-                caches=caches,
+                caches=lambda objects: cluster_caches(
+                    objects,
+                    api=api,
+                    namespace=namespace,
+                    folder=folder,
+                    manifest_url=operator_url(address=address, secure=tls is not None)
+                    if settings.manifest_port
+                    else "",
+                    session=session,
+                    identify=certificates.identify if certificates is not None else None,
+                    claims=claims,
+                ),
                 settings=settings,
                 lease=held,
                 on_lease_lost=lambda: replace_process(

@@ -59,7 +59,7 @@ def engine() -> CountingEngine:
 async def cluster(engine: CountingEngine) -> AsyncIterator[Cluster]:
     """A Dataset that is as large as may be, listed once, and counted once for that."""
     caches = MemoryCaches(engine, check_size=engine.count)
-    async with Cluster(engine=engine, nodes={"a": {}}, caches=caches) as made:
+    async with Cluster(engine=engine, nodes={"a": {}}, caches=lambda _: caches) as made:
         await made.create_cache(limits={"files": LIMIT})
         await made.create_keys()
         await made.create_dataset(source={"uri": URI})

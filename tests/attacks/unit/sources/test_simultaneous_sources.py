@@ -54,7 +54,7 @@ async def cluster(counted: bool, engine: MemoryEngine) -> AsyncIterator[Cluster]
     """A cache that counts sources before it mounts them, or finds out by the listing how large they are."""
     check_size = CountTogether(engine) if counted else uncounted
     caches = MemoryCaches(engine, check_size=check_size)
-    async with Cluster(engine=engine, nodes={"a": {}}, caches=caches) as made:
+    async with Cluster(engine=engine, nodes={"a": {}}, caches=lambda _: caches) as made:
         yield made
     await caches.end()
 

@@ -2,9 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from tests.support.programs.bucket_store import BucketStore, serving
@@ -14,12 +12,11 @@ from tests.unit.kube.fake import error
 
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec
-from tdcs.control.cache_registry import NATIVE_FILES, Cache, CachePool, most_files
+from tdcs.control.cache_registry import NATIVE_FILES, most_files
 from tdcs.control.cachecluster import cache_certificates, cache_children
 from tdcs.control.cachecluster.blueprint import Blueprint
 from tdcs.control.operator.native_engine import LOST_SECONDS, MountTable, NativeEngine
 from tdcs.kube.errors import UnavailableError
-from tdcs.listing.folder import ManifestFolder
 from tdcs.model.agent_state import (
     AgentState,
     Assignment,
@@ -37,7 +34,7 @@ from tdcs.model.cache_engine import (
     Source,
     SourceError,
 )
-from tdcs.model.kube_objects import Key, Object
+from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import CACHE_CLUSTERS, CONFIG_MAPS, Resource
 from tdcs.trust.settings import TrustSettings
 
@@ -283,46 +280,12 @@ def test_a_native_worker_has_an_agent_alone_and_nothing_of_alluxio() -> None:
     assert {str(role) for role in roles} == {"agent"}
 
 
-@pytest.mark.parametrize("exports", [False, True])
-def test_an_agent_whose_ids_are_own_ones_is_made_ready_without_the_master_that_it_tells(
-    exports: bool,
-) -> None:
-    made = cache_children.worker(replace(plan(engine="Alluxio"), exports=exports), node="a")
+def test_an_agents_disk_is_made_ready_without_the_master_that_it_tells() -> None:
+    made = cache_children.worker(plan(engine="Alluxio"), node="a")
     pod = made["spec"]["template"]["spec"]
     (_, agent), (prepare,) = pod["containers"], pod["initContainers"]
     assert {"TDCS_MASTER", "TDCS_WORKER"} <= {each["name"] for each in agent["env"]}
-    assert ("TDCS_MASTER" in {each["name"] for each in prepare["env"]}) is not exports
-
-
-@pytest.mark.parametrize(
-    ("spec", "made"),
-    [
-        ({}, "export"),
-        ({"engine": "Alluxio", "profile": "Tuned"}, "export"),
-        ({"engine": "Alluxio", "profile": "Stock"}, "alluxio"),
-        ({"engine": "Native"}, "native"),
-    ],
-)
-def test_alluxio_is_an_export_of_all_but_the_clusters_whose_clients_read_through_it(
-    tmp_path: Path, spec: dict[str, str], made: str
-) -> None:
-    class Objects:
-        @property
-        def stateful_sets(self) -> Mapping[Key, Object]:
-            return {}
-
-        def cache_cluster(self, name: str) -> Object:
-            return {"metadata": {"name": name}, "spec": spec}
-
-    pool = CachePool(
-        make=lambda _: cast("Cache", "alluxio"),
-        make_native=lambda _cluster, _objects: cast("Cache", "native"),
-        make_export=lambda _cluster, _objects: cast("Cache", "export"),
-        folder=ManifestFolder(tmp_path),
-    )
-    pool.follow(Objects())
-    assert cast("str", pool.get(cluster="c")) == made
-    assert cast("str", pool.get(cluster="c")) == made
+    assert "TDCS_MASTER" not in {each["name"] for each in prepare["env"]}
 
 
 def test_an_agent_in_memory_asks_for_its_tier() -> None:

@@ -87,7 +87,7 @@ async def running(
         kind = next(each for each in OWN_KINDS if each.kind == obj["kind"])
         await server.create(kind, obj=obj)
     caches = MemoryCaches(MemoryEngine(sources={}, workers={}))
-    world = World(server, Operator(api=server, caches=caches, settings=Settings(**settings)))
+    world = World(server, Operator(api=server, caches=lambda _: caches, settings=Settings(**settings)))
     async with asyncio.timeout(120):
         await world.operator.start()
         await world.settle()

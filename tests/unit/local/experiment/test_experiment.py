@@ -134,9 +134,7 @@ def test_jobs_differ_in_their_order_and_only_direct_ones_mount_the_bucket_themse
 
 
 def test_jobs_on_stock_alluxio_read_its_fuse_mount_and_no_claim() -> None:
-    (job,) = objects.jobs(
-        a_run(Configuration.STOCK), SETTING, name="n", image="i", begin=1.0, stock_path="/datasets/0a"
-    )
+    (job,) = objects.jobs(a_run(Configuration.STOCK), SETTING, name="n", image="i", begin=1.0)
     volumes = {each["name"]: each for each in job["spec"]["template"]["spec"]["volumes"]}
-    assert volumes["data"]["hostPath"]["path"] == "/var/lib/tdcs/fuse/stock/datasets/0a"
+    assert volumes["data"]["hostPath"]["path"] == "/var/lib/tdcs/fuse/stock/pictures"
     assert "persistentVolumeClaim" not in json.dumps(job)

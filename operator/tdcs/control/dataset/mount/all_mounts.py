@@ -91,7 +91,6 @@ class World:
         self._gate = ListingGate(stuck_seconds=context.settings.listing_seconds)
         self._assigners: dict[str, Assigner] = {}
         self._first_looks: dict[str, asyncio.Task[None]] = {}
-        self._ends: set[asyncio.Task[None]] = set()
         """Of assigners whose agents are not those of their cluster any more."""
         self._cache_nodes: dict[str, tuple[object, CacheNodes]] = {}
         self._cluster_specs: dict[str, tuple[object, CacheClusterSpec | None]] = {}
@@ -137,7 +136,7 @@ class World:
         looks = list(self._first_looks.values())
         for look in looks:
             look.cancel()
-        await asyncio.gather(*looks, *self._ends, return_exceptions=True)
+        await asyncio.gather(*looks, return_exceptions=True)
         for mount in self:
             await mount.close()
         for assigner in self._assigners.values():
@@ -154,18 +153,11 @@ class World:
         return SourcesSize(files=sum(one.files for one in found), bytes=sum(one.bytes for one in found))
 
     def assigner(self, cluster: str) -> Assigner:
-        agents = self.context.caches.get(cluster=cluster).agents
         known = self._assigners.get(cluster)
-        if known is not None and known.agents is agents:
-            return known
         if known is not None:
-            # The cluster was made anew with another engine: nobody connects the agents of the earlier one any more.
-            self._first_looks.pop(cluster).cancel()
-            end = asyncio.create_task(known.close(), name=f"end of the assigner of an earlier {cluster}")
-            self._ends.add(end)
-            end.add_done_callback(self._ends.discard)
+            return known
         assigner = Assigner(
-            agents=agents,
+            agents=self.context.caches.get(cluster=cluster).agents,
             retry_first=min(self.context.settings.survey_seconds / 10, 1.0),
             held=True,
         )

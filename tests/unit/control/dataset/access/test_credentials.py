@@ -37,7 +37,7 @@ class SecretApi(ScriptedApi):
 
 def context(api: KubeApi, settings: Settings | None = None) -> Context:
     engine = MemoryEngine(sources={}, workers={})
-    return Operator(api=api, caches=MemoryCaches(engine), settings=settings or Settings()).context
+    return Operator(api=api, caches=lambda _: MemoryCaches(engine), settings=settings or Settings()).context
 
 
 def spec(**source: object) -> DatasetSpec:

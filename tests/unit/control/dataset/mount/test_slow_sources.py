@@ -103,7 +103,7 @@ async def test_a_cache_that_hangs_delays_its_own_datasets_only_and_does_not_stop
     monkeypatch.setattr("tdcs.control.cache_observer.ANSWER_SECONDS", 1.0)
     engine = MemoryEngine(sources={"s3://pictures": {"a": MB}}, workers={"a": 100 * MB})
     caches = TwoCaches(engine)
-    async with Cluster(engine=engine, nodes={"a": {}}, caches=caches) as cluster:
+    async with Cluster(engine=engine, nodes={"a": {}}, caches=lambda _: caches) as cluster:
         await cluster.create_cache()
         await cluster.create_cache("hung")
         await cluster.create_keys()

@@ -42,7 +42,7 @@ def ready_job(name: str = "train") -> Object:
 
 def make_operator(**more: Any) -> Operator:
     engine = MemoryEngine(sources={}, workers={})
-    return Operator(api=ScriptedApi(), caches=MemoryCaches(engine), settings=Settings(), **more)
+    return Operator(api=ScriptedApi(), caches=lambda _: MemoryCaches(engine), settings=Settings(), **more)
 
 
 def samples(operator: Operator) -> dict[str, float]:
