@@ -163,6 +163,9 @@ RELOADING = "Reloading"
 SCHEDULE_NEVER_FIRES = "ScheduleNeverFires"
 """A cron line has no time to come."""
 
+IDENTITY_UNANSWERED = "IdentityUnanswered"
+"""What gives a ServiceAccount of a Dataset its keys does not answer."""
+
 SOURCE_CLAIM_NOT_FOUND = "SourceClaimNotFound"
 """The PersistentVolumeClaim that is the source of a Dataset does not exist."""
 
@@ -241,6 +244,12 @@ WARNINGS = HOLDING_UP_PODS | frozenset(
         "EndpointUnknown",
         "EngineCannotMount",
         "FolderNotAllowed",
+        IDENTITY_UNANSWERED,
+        "IdentityForbidden",
+        "IdentityNotConfigured",
+        "IdentityNotFound",
+        "IdentityNotNamed",
+        "IdentityRefused",
         "InUse",
         "InvalidCacheCluster",
         "InvalidSpec",

@@ -21,7 +21,7 @@ from tdcs.api.base import (
     rules,
 )
 from tdcs.api.conditions import Conditions
-from tdcs.api.dataset_source import ONE_HOME, SourceSpec
+from tdcs.api.dataset_source import ONE_HOME, ONE_IDENTITY, SourceSpec
 from tdcs.api.failures import FAILED_FILES_KEPT, FailedFile
 from tdcs.api.selection import ONE_OF_TWO, Amount, Bandwidth, Selection, StartTime
 from tdcs.api.sharing import ACCESS_RULES, EVICTION_RULES, Access, Eviction, SharedWith
@@ -100,7 +100,8 @@ class DatasetSpec(Model):
             json_schema_extra=rules(
                 rule("has(self.uri) != has(self.datasetRef)", ONE_HOME, field=".uri"),
                 rule(
-                    "!has(self.datasetRef) || (!has(self.secretRef) && !has(self.options.endpoint) && "
+                    "!has(self.datasetRef) || (!has(self.secretRef) && !has(self.serviceAccountName) && "
+                    "!has(self.options.endpoint) && "
                     "!has(self.options.region) && !has(self.options.pathStyle) && "
                     "!has(self.options.requesterPays) && !has(self.options.index) && "
                     "!has(self.options.revision) && (!has(self.options.files) || size(self.options.files) == 0) && "
@@ -110,7 +111,8 @@ class DatasetSpec(Model):
                     field=".datasetRef",
                 ),
                 rule(
-                    "!has(self.options.requesterPays) || !self.options.requesterPays || has(self.secretRef)",
+                    "!has(self.options.requesterPays) || !self.options.requesterPays || has(self.secretRef) || "
+                    "has(self.serviceAccountName)",
                     "with options.requesterPays the account of the keys pays: name a Secret of the Dataset's namespace "
                     "that holds accessKeyId and secretAccessKey",
                     field=".secretRef",
@@ -135,6 +137,12 @@ class DatasetSpec(Model):
                     "(!has(self.options.index) && (!has(self.options.files) || size(self.options.files) == 0)))",
                     "index and files are options of http sources, and revision is one of hf sources: remove them",
                     field=".options",
+                ),
+                rule(
+                    "!has(self.serviceAccountName) || (!has(self.secretRef) && has(self.uri) && "
+                    "self.uri.matches('^(s3|gs|az|abfss?)://'))",
+                    ONE_IDENTITY,
+                    field=".serviceAccountName",
                 ),
                 rule(
                     "has(self.uri) && self.uri.startsWith('pvc') ? !has(self.secretRef) : "

@@ -248,6 +248,20 @@ ONE_HOME: Final = (
 )
 
 
+ONE_IDENTITY: Final = (
+    "an s3, gs or az source is read either with the keys of secretRef or as serviceAccountName, and other sources know "
+    "no ServiceAccounts: remove serviceAccountName, or secretRef"
+)
+
+
+def _checked_account(name: str) -> str:
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", name):
+        raise ValueError(
+            f"serviceAccountName {name!r} is no name of a ServiceAccount of the Dataset's namespace"
+        )
+    return name
+
+
 class DatasetRef(Model):
     """A Dataset of another namespace."""
 
@@ -295,6 +309,25 @@ class SourceSpec(Model):
     """The Secret with the keys of the store. Left out, a source is read without keys, as public buckets can be, and
     never with those of a node. File and pvc sources have none. To other hosts than the source's own it is never
     sent."""
+    service_account_name: (
+        Annotated[
+            str,
+            AfterValidator(_checked_account),
+            Field(
+                min_length=1,
+                max_length=253,
+                json_schema_extra=rules(
+                    own_namespace_rule("a ServiceAccount of the Dataset's own namespace"),
+                    object_name_rule("ServiceAccount"),
+                ),
+            ),
+        ]
+        | None
+    ) = None
+    """Instead of secretRef: a ServiceAccount of the Dataset's own namespace, as which the store is read (workload
+    identity). Its annotations name the role of Amazon's (eks.amazonaws.com/role-arn), the application of Azure's
+    (azure.workload.identity/client-id, and tenant-id) or Google's service account (iam.gke.io/gcp-service-account).
+    Of s3, gs and az sources."""
     bandwidth: Bandwidth = None
     """The most bytes a second that all loads of the namespace together read from the store (the endpoint, or the file
     system), such as 1G; of several of its Datasets of a store the least counts, and for data that other namespaces
@@ -326,6 +359,14 @@ class SourceSpec(Model):
     def _has_one_home(self) -> "SourceSpec":
         if bool(self.uri) == (self.dataset_ref is not None):
             raise ValueError(ONE_HOME)
+        return self
+
+    @model_validator(mode="after")
+    def _is_read_as_one(self) -> "SourceSpec":
+        if self.service_account_name is not None and (
+            self.secret_ref is not None or not re.match("(s3|gs|az|abfss?)://", self.uri)
+        ):
+            raise ValueError(ONE_IDENTITY)
         return self
 
     @property

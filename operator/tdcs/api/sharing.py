@@ -339,6 +339,39 @@ def _checked_bundle(bundle: str) -> str:
     return bundle
 
 
+def _checked_audience(audience: str) -> str:
+    if "kubernetes.default" in audience:
+        raise ValueError(f"audience {audience!r}: a token for the API server is shown to nobody else")
+    return audience
+
+
+_SERVICE_ADDRESS: Final = r"^https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?$"
+
+
+class IdentityRule(Model):
+    """How ServiceAccounts become identities of these stores (workload identity)."""
+
+    endpoint: Annotated[str, Field(min_length=1, max_length=256, pattern=_SERVICE_ADDRESS)] | None = None
+    """The token service, such as https://sts.example:9000 of an S3-compatible store. Left out, it is that of Amazon in
+    the region of the bucket, of Google or of Azure. Tokens are shown to no other host."""
+    audience: (
+        Annotated[
+            str,
+            AfterValidator(_checked_audience),
+            Field(min_length=1, max_length=256, pattern=r"^[!-~]+$"),
+        ]
+        | None
+    ) = None
+    """For whom the tokens are. Left out: sts.amazonaws.com, api://AzureADTokenExchange, or the address of Google's
+    provider."""
+    provider: Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[!-~]+$")] | None = None
+    """Of Google: the workload identity provider, as
+    //iam.googleapis.com/projects/NUMBER/locations/global/workloadIdentityPools/POOL/providers/PROVIDER, or of GKE
+    identitynamespace:PROJECT.svc.id.goog:URL-OF-THE-CLUSTER with the audience PROJECT.svc.id.goog."""
+    tenant: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9.-]+$")] | None = None
+    """Of Azure: the tenant of accounts without the annotation azure.workload.identity/tenant-id."""
+
+
 class SourceRule(Model):
     """Sources that some namespaces may use. A source is allowed when one rule allows it."""
 
@@ -394,3 +427,6 @@ class SourceRule(Model):
     ) = None
     """Certificates of authorities in PEM that are trusted for these stores beside the public ones, by all that speaks
     to them: the operator, agents, and Alluxio's master and workers."""
+    identity: IdentityRule | None = None
+    """How ServiceAccounts that Datasets name become identities of these stores; left out, as Amazon and Azure have
+    it."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tdcs.api.sharing import ANY_ENDPOINT, SourceRule
+from tdcs.api.sharing import ANY_ENDPOINT, IdentityRule, SourceRule
 from tdcs.api.source_uri import (
     AMAZON,
     CLAIM_SCHEME,
@@ -31,6 +31,7 @@ class SourceVerdict:
         named: whether a rule names the endpoint, so that it may be inside the cluster.
         ca_bundle: authorities that the rules which allow it trust for its store, in PEM.
         redirects: all endpoints that the namespace's rules name: a web source may redirect its readers to them.
+        identity: how ServiceAccounts become identities of the store; of the first rule that says it.
     """
 
     refusal: Refusal | None = None
@@ -38,6 +39,7 @@ class SourceVerdict:
     named: bool = False
     ca_bundle: str = ""
     redirects: tuple[str, ...] = ()
+    identity: IdentityRule | None = None
 
 
 def judge_source(
@@ -138,7 +140,7 @@ def _judge_bucket(
         )
     redirects = tuple(sorted({redirect for rule in stores for redirect in _endpoints(rule)}))
     if allowing := [rule for rule in named if _holds_bucket(rule, bucket)]:
-        return SourceVerdict(host=host, named=True, ca_bundle=_bundle(allowing), redirects=redirects)
+        return _allowed(allowing, host=host, named=True, redirects=redirects)
     inside = internal_name(endpoint.host) or (
         plain_address(endpoint.host) is not None and internal_kind(endpoint.host, internal=())
     )
@@ -149,12 +151,25 @@ def _judge_bucket(
             f"rule of {where} names it for namespace {namespace}: {ask}",
         )
     if allowing := [rule for rule in open_ones if _holds_bucket(rule, bucket)]:
-        return SourceVerdict(host=host, ca_bundle=_bundle(allowing), redirects=redirects)
+        return _allowed(allowing, host=host, named=False, redirects=redirects)
     allowed = sorted({name for rule in (*named, *open_ones) for name in rule.buckets})
     return _refused(
         "BucketNotAllowed",
         f"namespace {namespace} may not use {uri} (spec.source.uri) at {endpoint} by {where}: it may use "
         f"{', '.join(allowed)}. Name one of these, or ask the administrator of the CacheCluster for a rule",
+    )
+
+
+def _allowed(
+    rules: Sequence[SourceRule], *, host: str, named: bool, redirects: tuple[str, ...]
+) -> SourceVerdict:
+    """What these rules, which allow a source, say of how it is reached."""
+    return SourceVerdict(
+        host=host,
+        named=named,
+        ca_bundle=_bundle(rules),
+        redirects=redirects,
+        identity=next((rule.identity for rule in rules if rule.identity is not None), None),
     )
 
 

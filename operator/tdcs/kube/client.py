@@ -19,7 +19,7 @@ from tdcs.kube.configuration import ApiAccess, ConfigurationError, load_access
 from tdcs.kube.connection import JSON, ApiConnection
 from tdcs.kube.errors import NotFoundError, error_class
 from tdcs.model.kube_objects import Object
-from tdcs.model.kube_resources import EVENTS, LEASES, Resource, is_name
+from tdcs.model.kube_resources import EVENTS, LEASES, SERVICE_ACCOUNTS, Resource, is_name
 
 LIST_CHUNK = 500
 """Objects a page of a list: the API server's own default page for clients that page."""
@@ -251,6 +251,22 @@ class KubernetesClient:
         except NotFoundError:
             return False
         return True
+
+    async def request_token(self, *, namespace: str, account: str, audience: str, seconds: int) -> str:
+        answer = await self._send(
+            "POST",
+            "create a token of",
+            SERVICE_ACCOUNTS,
+            namespace=namespace,
+            name=account,
+            subresource="token",
+            body={
+                "apiVersion": "authentication.k8s.io/v1",
+                "kind": "TokenRequest",
+                "spec": {"audiences": [audience], "expirationSeconds": seconds},
+            },
+        )
+        return str((answer.get("status") or {}).get("token") or "")
 
     async def close(self) -> None:
         await self._connection.close()

@@ -28,11 +28,13 @@ class Credentials:
     Attributes:
         access_key_id: The public half; hidden all the same, since it names an account.
         session_token: of a pair that is temporary; empty for others.
+        owner: who has them, where they are renewed all the time: a mount is called by it, and not by them.
     """
 
     access_key_id: str = field(repr=False)
     secret_access_key: str = field(repr=False)
     session_token: str = field(default="", repr=False)
+    owner: str = field(default="", repr=False, compare=False)
 
     @property
     def secrets(self) -> tuple[str, ...]:

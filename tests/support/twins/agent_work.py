@@ -173,7 +173,12 @@ class TwinWork:
             raise CannotError("SourceAway", f"{uri}: there is no such bucket or folder")
         given = mount.assignment.source
         if given is not None and not self._engine.takes(
-            Credentials(access_key_id=given.access_key_id, secret_access_key=given.secret_access_key), uri=uri
+            Credentials(
+                access_key_id=given.access_key_id,
+                secret_access_key=given.secret_access_key,
+                session_token=given.session_token,
+            ),
+            uri=uri,
         ):
             raise CannotError("SourceAway", f"{uri}: the source refused the credentials")
         now = (files() if callable(files) else files).get(path)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, TypeVar, cast
 
 import msgspec
+from tests.support.programs.token_service import TokenIssuer
 from tests.unit.kube.fake import error
 
 from tdcs.kube.api import ObjectList, WatchEvent
@@ -16,6 +17,7 @@ from tdcs.model.kube_resources import (
     EVENTS,
     JOBS,
     PERSISTENT_VOLUMES,
+    SERVICE_ACCOUNTS,
     STATEFUL_SETS,
     Resource,
 )
@@ -60,6 +62,7 @@ class Server:
         self.on_change: Callable[[Resource, Object, bool], None] = lambda resource, obj, deleted: None
         self.refuse: Callable[[str, Resource], None] = lambda verb, resource: None
         self.writes: list[str] = []
+        self.tokens = TokenIssuer()
         self.jobs_end_as = "Complete"
         self._numbers = itertools.count(1)
 
@@ -143,6 +146,12 @@ class Server:
         metadata = {**known["metadata"], "deletionTimestamp": utc_now()}
         self._written("delete", resource, key, {**known, "metadata": metadata})
         return True
+
+    async def request_token(self, *, namespace: str, account: str, audience: str, seconds: int) -> str:
+        self.refuse("create token", SERVICE_ACCOUNTS)
+        if (namespace, account) not in self.store(SERVICE_ACCOUNTS):
+            raise error(NotFoundError)
+        return self.tokens.issue(namespace=namespace, account=account, audience=audience, seconds=seconds)
 
     async def close(self) -> None:
         pass

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from tdcs.kube.api import ObjectList, WatchEvent
-from tdcs.kube.errors import ConflictError, GoneError, KubeError, UnavailableError
+from tdcs.kube.errors import ConflictError, GoneError, KubeError, NotFoundError, UnavailableError
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import PODS, Resource
 
@@ -114,6 +114,9 @@ class ScriptedApi:
         foreground: bool = False,
     ) -> bool:
         return self.objects.pop((resource.plural, namespace or "", name), None) is not None
+
+    async def request_token(self, *, namespace: str, account: str, audience: str, seconds: int) -> str:
+        raise error(NotFoundError)
 
     async def close(self) -> None:
         pass

@@ -5,11 +5,13 @@ import logging
 from pydantic import ValidationError
 
 from tdcs.api import names
+from tdcs.api.conditions import IDENTITY_UNANSWERED
 from tdcs.api.dataset import Dataset
 from tdcs.control.context import Context, WorkKey
 from tdcs.control.dataset import dataset_deletion as deletion
 from tdcs.control.dataset.access import dataset_volume
 from tdcs.control.dataset.access.cluster_networks import ClusterNetworks
+from tdcs.control.dataset.access.identities import Identities
 from tdcs.control.dataset.access.key_checks import KeyChecks
 from tdcs.control.dataset.access.revoked_keys import RevokedKeys
 from tdcs.control.dataset.access.volume_origins import UNCHECKED
@@ -67,6 +69,7 @@ class DatasetController:
         self._key_checks = KeyChecks(
             seconds=settings.keys_check_seconds, clock=clock, on_done=context.queue.add
         )
+        self._identities = Identities(context=context, clock=clock)
         self._steps = PassSteps(
             world=world,
             publisher=self._publisher,
@@ -74,6 +77,7 @@ class DatasetController:
             key_checks=self._key_checks,
             revoked=self._revoked,
             networks=networks,
+            identities=self._identities,
         )
 
     async def reconcile(self, key: WorkKey) -> float | None:
@@ -102,6 +106,7 @@ class DatasetController:
     async def close(self) -> None:
         await self._world.observer.close()
         await self._steps.close()
+        await self._identities.close()
         await self._key_checks.close()
         await self._world.close()
 
@@ -162,7 +167,8 @@ class DatasetController:
                 self._wakes.preloads(user.key)
         left, written = None, _refused_since(me)
         if report.problem is None:
-            unknown = doubt is not None or trouble is UNCHECKED
+            silent = trouble is UNCHECKED or (trouble is not None and trouble.reason == IDENTITY_UNANSWERED)
+            unknown = doubt is not None or silent
             refused = self._keys_refused(me, mount, report, origin, keys, unknown=unknown)
             left = self._revoked.note(me.key, refused=refused, written=written)
         else:
@@ -174,7 +180,8 @@ class DatasetController:
             self._wakes.preloads(me.key)  # which wait until it serves
         if report.problem is not None:
             return wait
-        return _sooner(wait, left, self._key_checks.seconds_left(me.key))
+        renewal = self._identities.seconds_left(me.key)
+        return _sooner(wait, left, self._key_checks.seconds_left(me.key), renewal)
 
     def _look_at_keys(
         self, me: Reader, mount: Mount, origin: Source | None, *, awaited: bool, shared: bool

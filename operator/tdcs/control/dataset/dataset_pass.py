@@ -3,11 +3,13 @@
 from dataclasses import dataclass, field
 
 from tdcs.api.dataset import Dataset
+from tdcs.api.sharing import IdentityRule
 from tdcs.control.context import Context, WorkKey
 from tdcs.control.dataset.access import credentials, dataset_volume, volume_objects
 from tdcs.control.dataset.access.cluster_networks import ClusterNetworks
 from tdcs.control.dataset.access.dataset_volume import VolumeAndClaim
-from tdcs.control.dataset.access.key_checks import KeyChecks
+from tdcs.control.dataset.access.identities import Identities
+from tdcs.control.dataset.access.key_checks import PATIENCE, KeyChecks
 from tdcs.control.dataset.access.revoked_keys import RevokedKeys
 from tdcs.control.dataset.access.store_endpoints import Endpoints
 from tdcs.control.dataset.access.volume_origins import MountedSource, VolumeOrigins
@@ -63,6 +65,7 @@ class DatasetPass:
         address: of its store, where requests must go to no other; empty: they go to the store's name.
         ca_bundle: authorities of its store, by the rule that names it.
         redirects: endpoints to which its store may redirect readers, by the rules that name them.
+        identity: how ServiceAccounts become identities of its store, by the rule that names it.
         doubt: why it may not read its source just now, although pods read what is cached.
         live: its volume and claim.
         claimed: the mount path that its volume leads to; empty without a volume.
@@ -80,6 +83,7 @@ class DatasetPass:
     address: str = ""
     ca_bundle: str = ""
     redirects: tuple[str, ...] = ()
+    identity: IdentityRule | None = None
     doubt: Refusal | None = None
     live: VolumeAndClaim = field(default_factory=lambda: VolumeAndClaim(volume=None, claim=None))
     claimed: str = ""
@@ -111,6 +115,7 @@ class PassSteps:
         key_checks: asks sources whether they take a Dataset's keys.
         revoked: since when keys are refused.
         networks: of the cluster, where only a rule lets a store be.
+        identities: keys of ServiceAccounts.
     """
 
     def __init__(
@@ -122,6 +127,7 @@ class PassSteps:
         key_checks: KeyChecks,
         revoked: RevokedKeys,
         networks: ClusterNetworks,
+        identities: Identities,
     ) -> None:
         self._world = world
         self._context: Context = world.context
@@ -130,6 +136,7 @@ class PassSteps:
         self._key_checks = key_checks
         self._revoked = revoked
         self._networks = networks
+        self._identities = identities
         self._uids: dict[WorkKey, str] = {}
         self._volume_origins = VolumeOrigins(key_checks=key_checks)
         context = world.context
@@ -171,6 +178,7 @@ class PassSteps:
         self.drop_answers(key)
         self._endpoints.drop(key)
         self._revoked.drop(key)
+        self._identities.drop(key)
         self._uids.pop(key, None)
 
     async def close(self) -> None:
@@ -215,6 +223,7 @@ class PassSteps:
         answer = self._endpoints.look(use.host, user=found.key) if use.host else HostAnswer()
         found.address = pinned_address(use, answer=answer)
         found.ca_bundle, found.redirects = use.verdict.ca_bundle, use.verdict.redirects
+        found.identity = use.verdict.identity
         found.doubt = may_read(use, answer=answer, networks_known=self._networks.services_known)
         if found.doubt is not None and found.doubt.permanent:
             return Withdrawn(found.doubt)
@@ -229,10 +238,25 @@ class PassSteps:
         found.live, found.claimed = live, volume_objects.mounted_path(live.volume)
         return None
 
-    async def _read_keys(self, found: DatasetPass) -> None:
+    async def _read_keys(self, found: DatasetPass) -> End | None:
         """While the source is in doubt nothing is mounted, listed or assigned to be read."""
         spec = found.dataset.spec
-        keys = await credentials.read_credentials(context=self._context, namespace=found.keys_of, spec=spec)
+        if spec.source.service_account_name is None:
+            self._identities.drop(found.key)
+            keys = await credentials.read_credentials(
+                context=self._context, namespace=found.keys_of, spec=spec
+            )
+        else:
+            keys = await self._identities.read(
+                found.key,
+                namespace=found.keys_of,
+                source=spec.source,
+                rule=found.identity,
+                ca_bundle=found.ca_bundle,
+                cluster=found.cluster,
+            )
+            if keys is None:
+                return Later(PATIENCE)  # the answer wakes it sooner
         found.trouble = found.doubt or (keys if isinstance(keys, Refusal) else None)
         if not isinstance(keys, Refusal) and found.doubt is None:
             found.origin = mount_identity.source_of(
@@ -244,6 +268,7 @@ class PassSteps:
                 within=found.within,
                 namespace=found.keys_of,
             )
+        return None
 
     async def _judge_volume(self, found: DatasetPass) -> End | None:
         """Neither a status nor a volume alone is an authority: whoever could write it would read another's data."""

@@ -1,0 +1,107 @@
+"""A bucket that is read as a ServiceAccount: operator, token service, agents, and a store that checks signatures."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from tests.processes.agent.test_native_cache import NODES, World, _running
+from tests.support.programs.gateway_store import GatewayStore, gateway_store
+from tests.support.programs.token_service import AMAZON, ROLE, TokenService, token_service
+from tests.unit.control.cluster import Cluster
+
+from tdcs.api import names
+from tdcs.model.kube_resources import CACHE_CLUSTERS, SERVICE_ACCOUNTS
+
+MANY = {
+    f"data/{number // 100:02}/{number:04}": random.Random(number).randbytes(3_000) for number in range(1000)
+}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[GatewayStore]:
+    with gateway_store(tmp_path / "store") as running:
+        running.put_files("pictures", MANY)
+        yield running
+
+
+@pytest.fixture
+async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    monkeypatch.setattr("tests.processes.agent.test_native_cache.FILES", MANY)
+    async for each in _running(World(tmp_path, "Native"), tmp_path):
+        yield each
+
+
+@pytest.fixture
+def service(world: World, store: GatewayStore) -> Iterator[TokenService]:
+    with token_service(
+        world.cluster.server.tokens.public_key, trusts={ROLE: ("n:reader", AMAZON)}
+    ) as running:
+        accounts: list[str] = []
+
+        def given(_role: str, keys: Mapping[str, str]) -> None:
+            # Of an account that is not renewed in time the store takes nothing any more.
+            store.create_account(keys["AccessKeyId"], keys["SecretAccessKey"])
+            accounts.append(keys["AccessKeyId"])
+            for old in accounts[:-2]:
+                store.delete_account(old)
+            del accounts[:-2]
+
+        running.on_keys = given
+        yield running
+
+
+async def dataset(
+    cluster: Cluster, store: GatewayStore, service: TokenService, account: str, name: str
+) -> None:
+    rule = {"name": "store", "endpoints": [store.endpoint], "identity": {"endpoint": service.endpoint}}
+    await cluster.server.merge(
+        CACHE_CLUSTERS, name="default", namespace=names.SYSTEM_NAMESPACE, patch={"spec": {"sources": [rule]}}
+    )
+    annotations = {"eks.amazonaws.com/role-arn": ROLE}
+    metadata = {"name": account, "namespace": "n", "annotations": annotations}
+    await cluster.server.apply(SERVICE_ACCOUNTS, obj={"kind": "ServiceAccount", "metadata": metadata})
+    await cluster.create_dataset(
+        name,
+        source={
+            "uri": "s3://pictures/data",
+            "options": {"endpoint": store.endpoint},
+            "secretRef": None,
+            "serviceAccountName": account,
+        },
+        placement={"mode": "Partition", "nodeCount": 2},
+    )
+
+
+async def test_a_thousand_files_are_loaded_as_a_service_account_and_its_keys_renewed(
+    world: World, store: GatewayStore, service: TokenService
+) -> None:
+    service.seconds = 20.0
+    await dataset(world.cluster, store, service, "reader", "pictures")
+    await world.cluster.until(lambda: world.cluster.status().get("state") == "Ready", deadline=240)
+    assert world.cluster.status()["totalFiles"] == len(MANY)
+    await world.reads(*NODES)
+
+    # What is new at the source comes with keys of which the first have ended.
+    await world.cluster.until(lambda: len(service.given) >= 4, deadline=120)
+    MORE = {"data/new": b"with later keys"}
+    store.put_files("pictures", MORE)
+    await world.cluster.annotate("pictures", refresh="now")
+    await world.cluster.until(
+        lambda: world.cluster.status().get("cachedBytes") == sum(map(len, (MANY | MORE).values())),
+        deadline=120,
+    )
+
+
+async def test_an_account_that_is_not_trusted_reads_nothing_and_is_named(
+    world: World, store: GatewayStore, service: TokenService
+) -> None:
+    await dataset(world.cluster, store, service, "stranger", "mine")
+    await world.cluster.until(
+        lambda: world.cluster.condition("Ready", "mine").get("reason") == "IdentityRefused"
+    )
+    message = world.cluster.condition("Ready", "mine")["message"]
+    assert "ServiceAccount n/stranger (spec.source.serviceAccountName) is not taken" in message
+    assert service.given == []

@@ -1,0 +1,84 @@
+"""versitygw with accounts: a server of S3 that checks signatures, over a folder."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support.programs.ports import free_ports
+from tests.support.programs.processes import Process
+from urllib3 import PoolManager
+from urllib3.exceptions import HTTPError
+
+from tdcs_local import programs
+
+_ROOT = ("owner-of-all", "secret-of-the-owner-4c1")
+
+
+class GatewayStore:
+    """A running server. `endpoint`: its URL."""
+
+    def __init__(self, endpoint: str, program: Path, buckets: Path) -> None:
+        self.endpoint, self._program, self._buckets = endpoint, program, buckets
+
+    def put_files(self, bucket: str, files: Mapping[str, bytes]) -> None:
+        """Put objects into a bucket that nobody but its owner and administrators may read."""
+        for name, content in files.items():
+            target = self._buckets / bucket / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+
+    def create_account(self, access: str, secret: str) -> None:
+        """An account that may read all buckets."""
+        self._admin("create-user", "-a", access, "-s", secret, "-r", "admin")
+
+    def delete_account(self, access: str) -> None:
+        self._admin("delete-user", "-a", access)
+
+    def _admin(self, *arguments: str) -> None:
+        access, secret = _ROOT
+        told = subprocess.run(
+            [self._program, "admin", "-a", access, "-s", secret, "-er", self.endpoint, *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert told.returncode == 0, (told.stdout, told.stderr)
+
+
+@contextmanager
+def gateway_store(folder: Path, *, options: Sequence[str] = ()) -> Iterator[GatewayStore]:
+    """A server of this test run. `options`: of its back end, such as `--versioning-dir`."""
+    program = programs.ensure("versitygw") / "versitygw"
+    (port,) = free_ports(1)
+    buckets, accounts = folder / "buckets", folder / "accounts"
+    for each in (buckets, accounts):
+        each.mkdir(parents=True)
+    access, secret = _ROOT
+    endpoint = f"http://127.0.0.1:{port}"
+    http = PoolManager()
+
+    def answers() -> bool:
+        try:
+            return http.request("GET", endpoint, retries=False, timeout=2).status == 403
+        except HTTPError:
+            return False
+
+    process = Process(
+        name="versitygw",
+        argv=[
+            *(str(program), "--access", access, "--secret", secret, "--port", f"127.0.0.1:{port}"),
+            *("--iam-dir", str(accounts), "--iam-cache-disable", "posix", *options, str(buckets)),
+        ],
+        log=folder / "versitygw.log",
+        ready=answers,
+        start_deadline=90,
+    )
+    process.start()
+    try:
+        yield GatewayStore(endpoint, program, buckets)
+    finally:
+        process.kill()
