@@ -151,6 +151,12 @@ class DatasetSpec(Model):
                     "remove them",
                 ),
                 rule(
+                    "!has(self.options.asOf) || (has(self.uri) && self.uri.startsWith('s3'))",
+                    "asOf is an option of s3 sources, whose buckets can keep versions; of hf sources options.revision "
+                    "names one: remove asOf",
+                    field=".options",
+                ),
+                rule(
                     "!has(self.options.index) || !has(self.options.files) || size(self.options.files) == 0",
                     "either index or files says which files there are: remove one of the two",
                     field=".options",

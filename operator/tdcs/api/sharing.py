@@ -6,7 +6,7 @@ import ssl
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from tdcs.api.base import LABEL, LABEL_PATTERN, PATH_RULE, Model, defaulted, rule, rules
 from tdcs.api.durations import Duration
@@ -345,6 +345,7 @@ def _checked_audience(audience: str) -> str:
     return audience
 
 
+_PROXY: Final = r"^http://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?/?$"
 _SERVICE_ADDRESS: Final = r"^https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?$"
 
 
@@ -427,6 +428,19 @@ class SourceRule(Model):
     ) = None
     """Certificates of authorities in PEM that are trusted for these stores beside the public ones, by all that speaks
     to them: the operator, agents, and Alluxio's master and workers."""
+    proxy: Annotated[str, Field(min_length=1, max_length=256, pattern=_PROXY)] | None = None
+    """An HTTP proxy, as http://HOST:PORT, through which these stores are asked, with CONNECT where they have TLS. It
+    looks up their names, so endpoints must name each of them, and a redirection is followed only to an endpoint that a
+    rule of the namespace names."""
     identity: IdentityRule | None = None
     """How ServiceAccounts that Datasets name become identities of these stores; left out, as Amazon and Azure have
     it."""
+
+    @model_validator(mode="after")
+    def _names_what_a_proxy_reaches(self) -> "SourceRule":
+        if self.proxy is not None and (not self.endpoints or ANY_ENDPOINT in self.endpoints):
+            raise ValueError(
+                f"rule {self.name}: with proxy, endpoints must name each store (a proxy looks up names, so nothing "
+                "here can see where * leads): name them, or remove proxy"
+            )
+        return self

@@ -32,7 +32,9 @@ class Hop(NamedTuple):
     refusal: str = ""
 
 
-def next_hop(*, url: str, location: str, origin: str, host: str, allowed: Collection[str]) -> Hop:
+def next_hop(
+    *, url: str, location: str, origin: str, host: str, allowed: Collection[str], proxied: bool = False
+) -> Hop:
     """The target of a redirection.
 
     Args:
@@ -41,6 +43,7 @@ def next_hop(*, url: str, location: str, origin: str, host: str, allowed: Collec
         origin: scheme, host and port of the source's own server, as it is reached.
         host: what that is called, where it is reached by an address; else empty.
         allowed: endpoints that rules name for the namespace.
+        proxied: whether a proxy is asked, which looks up names: where others lead cannot be seen.
     """
     try:
         target = urljoin(url, location)
@@ -57,6 +60,10 @@ def next_hop(*, url: str, location: str, origin: str, host: str, allowed: Collec
     if str(endpoint) in allowed:
         return Hop(plain)
     where = f"it redirects to {endpoint}"
+    if proxied:
+        return Hop(
+            "", refusal=f"{where}, which no rule in spec.sources names, as it must be where a proxy is asked"
+        )
     if endpoint.scheme != "https":
         return Hop("", refusal=f"{where}, which has no TLS and no rule in spec.sources of the CacheCluster")
     if plain_address(endpoint.host) is not None or internal_name(endpoint.host):

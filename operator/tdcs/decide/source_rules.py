@@ -32,6 +32,7 @@ class SourceVerdict:
         ca_bundle: authorities that the rules which allow it trust for its store, in PEM.
         redirects: all endpoints that the namespace's rules name: a web source may redirect its readers to them.
         identity: how ServiceAccounts become identities of the store; of the first rule that says it.
+        proxy: through which the store is asked, by the first rule that says it and names the endpoint; empty: none.
     """
 
     refusal: Refusal | None = None
@@ -40,6 +41,7 @@ class SourceVerdict:
     ca_bundle: str = ""
     redirects: tuple[str, ...] = ()
     identity: IdentityRule | None = None
+    proxy: str = ""
 
 
 def judge_source(
@@ -169,6 +171,7 @@ def _allowed(
         named=named,
         ca_bundle=_bundle(rules),
         redirects=redirects,
+        proxy=next((rule.proxy for rule in rules if rule.proxy), "") if named else "",
         identity=next((rule.identity for rule in rules if rule.identity is not None), None),
     )
 

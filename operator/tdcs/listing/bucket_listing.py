@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 import aiohttp
@@ -28,6 +29,7 @@ from tdcs.listing.page_sink import page_sink
 from tdcs.model.cache_engine import LimitExceededError, Source, SourceError
 from tdcs.model.file_blocks import BLOCK_SIZE, NO_LARGE_FILE, block_count, large_file
 from tdcs.model.file_folders import FolderCounter
+from tdcs.model.file_ids import AS_OF
 from tdcs.model.listing_limit import LimitCount, ListingLimit, SourcesSize
 from tdcs.model.manifest_builder import ManifestBuilder
 
@@ -113,12 +115,15 @@ class BucketListing:
     _folders: int = field(default=0, init=False)
     _in_order: bool = field(default=True, init=False)
     _by_time: bool = field(default=False, init=False)
+    _as_of: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
         self._uri = parse_source_uri(self.source.uri)
         self._prefix = f"{self._uri.path}/".encode() if self._uri.path else b""
         # No page of Azure's begins behind a key, only where another one ended.
-        self._in_order = self._uri.scheme != "az"
+        # Nor does one of versions say where a range of keys ends.
+        self._as_of = self.source.options.get(AS_OF, "")
+        self._in_order = self._uri.scheme != "az" and not self._as_of
         self._begin()
 
     async def run(self) -> ManifestBuilder:
@@ -130,6 +135,7 @@ class BucketListing:
             OSError: The disk does not take what was found.
         """
         try:
+            self._require_past()
             return await self._list()
         except OSError:  # what it has taken of the disk may be what the next one needs
             self._end()
@@ -138,9 +144,20 @@ class BucketListing:
             if self.progress is not None:
                 self.progress.close()
 
+    def _require_past(self) -> None:
+        """What will be written is no part of a time that is pinned."""
+        if self._as_of and datetime.fromisoformat(self._as_of) > datetime.now(UTC):
+            raise SourceError(
+                attempted=f"list {self.source.uri}",
+                reason=f"the time {self._as_of} (spec.source.options.asOf) has not come yet",
+                remedy="Create the Dataset anew with a time in the past, or without asOf",
+                path=self.path,
+            )
+
     async def _list(self) -> ManifestBuilder:
         timeout = aiohttp.ClientTimeout(total=_PAGE_SECONDS, sock_connect=_CONNECT_SECONDS)
-        async with open_session(timeout, connections=self.lanes, ca_bundle=self.source.ca_bundle) as session:
+        bundle, proxy = self.source.ca_bundle, self.source.proxy
+        async with open_session(timeout, connections=self.lanes, ca_bundle=bundle, proxy=proxy) as session:
             while True:
                 builder = self.builder()
                 try:
@@ -281,20 +298,29 @@ class BucketListing:
     async def _in_turn(self, session: aiohttp.ClientSession, builder: ManifestBuilder) -> None:
         """List a store of which nothing is known of the order of names."""
         requests, token, empty, folders = self._requests(session), "", 0, FolderCounter()
+        has_versions = not self._as_of
         while True:
             is_first = not token
             page, token = await requests.page(token, self._sink())
             if is_first:
                 await self._require_steady_tags(session, page)
             self._take(page, builder, folders)
-            empty = 0 if page.first else empty + 1
+            has_versions |= page.has_versions
+            empty = 0 if page.first or page.has_versions else empty + 1
             if not token:
-                return
+                break
             self._require_names(empty)
+        if not has_versions:
+            raise SourceError(
+                attempted=f"list {self.source.uri} as of {self._as_of} (spec.source.options.asOf)",
+                reason="none of its objects has a version: the bucket keeps none, or nothing was written since it does",
+                remedy="Have the bucket keep versions, or create the Dataset anew without asOf",
+                path=self.path,
+            )
 
     async def _require_steady_tags(self, session: aiohttp.ClientSession, first: ListedPage) -> None:
         """Compare the tags of a listing's first page with those that the store names now. Raises UnsteadyTagsError."""
-        if self._by_time or self._uri.scheme != "s3" or not first.files:
+        if self._by_time or self._uri.scheme != "s3" or self._as_of or not first.files:
             return
         now = await self._first_files(session)
         if not (changed := _changed(_by_path(first), now)):
@@ -311,7 +337,7 @@ class BucketListing:
         return _by_path(page)
 
     def _sink(self, *, after: bytes = b"") -> Callable[[], ListedPage]:
-        return page_sink(self._uri, self._prefix, after=after, by_time=self._by_time)
+        return page_sink(self._uri, self._prefix, after=after, by_time=self._by_time, as_of=self._as_of)
 
     async def _borders(self, session: aiohttp.ClientSession) -> list[bytes]:
         """Prefixes of keys, from as deep as it takes to have some for each lane. A store that does not group names has

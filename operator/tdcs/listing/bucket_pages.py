@@ -4,7 +4,7 @@ without following a redirection.
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -22,16 +22,23 @@ from tdcs.engine.signed_request import object_url
 from tdcs.engine.tls_failures import pinned, trusting
 from tdcs.listing.result import access_of
 from tdcs.model.cache_engine import Source
+from tdcs.model.file_ids import AS_OF
 
 
 @asynccontextmanager
 async def open_session(
-    limits: aiohttp.ClientTimeout, *, connections: int = 1, ca_bundle: str = "", certificate: str = ""
+    limits: aiohttp.ClientTimeout,
+    *,
+    connections: int = 1,
+    ca_bundle: str = "",
+    certificate: str = "",
+    proxy: str = "",
 ) -> AsyncIterator[aiohttp.ClientSession]:
     """A session with one store, with at most so many connections; what takes longer than its limits fails.
 
     Args:
         ca_bundle: authorities in PEM that are trusted beside the public ones.
+        proxy: of HTTP, which is asked for everything; empty: none.
         certificate: the only one that is taken, whatever the host is called; empty: any of a trusted authority.
     """
     tls = pinned(certificate) if certificate else trusting(ca_bundle) if ca_bundle else True
@@ -42,6 +49,7 @@ async def open_session(
             timeout=limits,
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
+            proxy=proxy or None,
         ) as session:
             yield session
     finally:
@@ -86,8 +94,11 @@ def page_request(
     if uri.scheme == "az":
         now = datetime.now(UTC)
         return azure_requests.page_request(access_of(source), names=names, token=token, prefix=below, now=now)
-    options, keys = source.reached_options, source.credentials
-    endpoint = options.get("endpoint", "")
+    if source.options.get(AS_OF) and not delimiter:
+        key, _, version = token.partition("\0")
+        asked = {"max-keys": str(names), "prefix": below, "key-marker": key, "version-id-marker": version}
+        asked["encoding-type"] = "url" if encoded else ""
+        return StoreRequest(_signed(source, uri, {"versions": "", **_filled(asked)}), {})
     asked = {
         "list-type": "2",
         "max-keys": str(names),
@@ -97,8 +108,18 @@ def page_request(
         "delimiter": delimiter,
         "encoding-type": "url" if encoded else "",
     }
-    url = object_url(
-        endpoint=endpoint,
+    return StoreRequest(_signed(source, uri, _filled(asked)), {})
+
+
+def _filled(query: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in query.items() if value}
+
+
+def _signed(source: Source, uri: SourceUri, query: Mapping[str, str]) -> str:
+    """The URL of a request for a bucket of S3."""
+    options, keys = source.reached_options, source.credentials
+    return object_url(
+        endpoint=options.get("endpoint", ""),
         bucket=uri.bucket,
         key="",
         region=options.get("region", DEFAULT_REGION),
@@ -108,9 +129,8 @@ def page_request(
         session_token=keys.session_token if keys is not None else "",
         requester_pays=options.get("requesterPays") == "true",
         now=datetime.now(UTC),
-        query={name: value for name, value in asked.items() if value},
+        query=query,
     )
-    return StoreRequest(url, {})
 
 
 class _Resolver(AbstractResolver):

@@ -46,6 +46,7 @@ class ListedPage:
         folders: prefixes that the store has grouped names by, whole.
         first, last: keys of the page, empty when it has none.
         in_order: whether its keys ascend, as S3 promises.
+        has_versions: whether an object of it is one of several versions, where these are asked for.
         unspelled: paths that stand for other ones: the store's XML cannot hold a character of them, and it does not
             spell names as it is asked to.
     """
@@ -55,6 +56,7 @@ class ListedPage:
         self.folders: list[bytes] = []
         self.first = self.last = b""
         self.in_order = True
+        self.has_versions = False
         self.unspelled: list[bytes] = []
         self._prefix: Final = prefix
         self._by_time: Final = by_time
@@ -68,7 +70,7 @@ class ListedPage:
         if not text.rstrip().endswith(_END) or _BEGIN not in text:
             raise PageError("a page was cut off")
         encoded = _ENCODED in text
-        plain = _url_decoded if encoded else unescaped
+        plain = url_decoded if encoded else unescaped
         items = text.count(_ITEM)
         keys = [plain(key) for key in _KEY.findall(text)]
         sizes = [int(size) for size in _SIZE.findall(text)]
@@ -133,7 +135,7 @@ def _time_tag(text: bytes) -> bytes:
     return b"mtime-ms:%d" % round(time.timestamp() * 1000)
 
 
-def _url_decoded(text: bytes) -> bytes:
+def url_decoded(text: bytes) -> bytes:
     """A name in the form in which stores spell what XML cannot hold: spaces may be plus signs."""
     return unquote_to_bytes(text.replace(b"+", b" ")) if b"%" in text or b"+" in text else text
 

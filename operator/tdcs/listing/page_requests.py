@@ -188,6 +188,8 @@ def _plain(error: Exception) -> str:
         return str(error)
     if isinstance(error, TimeoutError):
         return "it takes too long"
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return f"the proxy of its rule (spec.sources[].proxy) answers {error.status}"
     if isinstance(error, aiohttp.ClientConnectorError):
         return (
             f"no connection with {error.host}:{error.port}: {error.strerror or type(error.os_error).__name__}"

@@ -136,6 +136,7 @@ def access_of(source: Source) -> SourceAccess:
         session_token=keys.session_token if keys is not None else "",
         ca_bundle=source.ca_bundle,
         redirects=source.redirects,
+        proxy=source.proxy,
     )
 
 
@@ -152,6 +153,7 @@ def source_of(access: SourceAccess) -> Source:
         credentials=keys if keys.secrets else None,
         ca_bundle=access.ca_bundle,
         redirects=access.redirects,
+        proxy=access.proxy,
     )
 
 

@@ -71,7 +71,7 @@ class SourceKeys:
         """Why a store gives no page; None when it does."""
         request = page_request(source, parse_source_uri(source.uri), names=1)
         async with (
-            open_session(self._timeout, ca_bundle=source.ca_bundle) as session,
+            open_session(self._timeout, ca_bundle=source.ca_bundle, proxy=source.proxy) as session,
             ask(session, request) as answer,
         ):
             if answer.status == 200:

@@ -29,7 +29,9 @@ async def probe(source: Source, *, path: str | None, tries: int = 2) -> None:
     """
     uri = parse_source_uri(source.uri)
     timeout = aiohttp.ClientTimeout(total=_SECONDS, sock_connect=CONNECT_SECONDS)
-    async with open_session(timeout, connections=1, ca_bundle=source.ca_bundle) as session:
+    async with open_session(
+        timeout, connections=1, ca_bundle=source.ca_bundle, proxy=source.proxy
+    ) as session:
         if not is_web(source.uri):
             prefix = f"{uri.path}/".encode() if uri.path else b""
             pages = PageRequests(session, source, uri, path=path or "", encoded=True)

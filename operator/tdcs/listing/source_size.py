@@ -20,6 +20,7 @@ from tdcs.listing.page_requests import PAGE, PageError, PageRequests
 from tdcs.model.cache_engine import Source, SourceError
 from tdcs.model.file_blocks import NO_LARGE_FILE, LargeFile, block_count
 from tdcs.model.file_folders import FolderCounter
+from tdcs.model.file_ids import AS_OF
 from tdcs.model.listing_limit import LimitCount, ListingLimit, SourcesSize
 
 _EMPTY_PAGES: Final = 100
@@ -84,7 +85,7 @@ class SourceSize:
             SourceError: Its store does not give all pages in time, each of them whole.
         """
         uri = parse_source_uri(source.uri)
-        if uri.scheme != "s3":
+        if uri.scheme != "s3" or source.options.get(AS_OF):
             return None
         seconds = self._seconds + _SECONDS_OF_A_PAGE * limit.files / PAGE
         counted = [LimitCount(limit, what=source.uri, path=path)]
@@ -105,7 +106,7 @@ class SourceSize:
     async def _count(self, source: Source, uri: SourceUri, counted: list[LimitCount]) -> None:
         """Put the count after each page in place of the one before: of a page that is asked for again counts only what
         came in the end."""
-        async with open_session(self._timeout, ca_bundle=source.ca_bundle) as session:
+        async with open_session(self._timeout, ca_bundle=source.ca_bundle, proxy=source.proxy) as session:
             requests = PageRequests(session, source, uri, path=counted[-1].path)
             token, empty = "", 0
             folders = FolderCounter(below=_below(uri))

@@ -69,27 +69,28 @@ class Exchange(Protocol):
     """Exchanges tokens."""
 
     async def __call__(
-        self, plan: TokenExchange, *, token: str, account: str, ca_bundle: str, now: datetime
+        self, plan: TokenExchange, *, token: str, account: str, ca_bundle: str, proxy: str, now: datetime
     ) -> IssuedKeys:
         """Exchange a token. Raises ExchangeError."""
         ...
 
 
 async def exchange_token(
-    plan: TokenExchange, *, token: str, account: str, ca_bundle: str, now: datetime
+    plan: TokenExchange, *, token: str, account: str, ca_bundle: str, proxy: str, now: datetime
 ) -> IssuedKeys:
     """Exchange a token of a ServiceAccount.
 
     Args:
         account: namespace and name of the ServiceAccount, by which the session is called.
         ca_bundle: authorities in PEM that are trusted beside the public ones.
+        proxy: through which the service is asked; empty: none.
         now: in UTC, for the times that services give.
 
     Raises:
         ExchangeError: There are no keys.
     """
     try:
-        async with open_session(_TIMEOUT, ca_bundle=ca_bundle) as session:
+        async with open_session(_TIMEOUT, ca_bundle=ca_bundle, proxy=proxy) as session:
             asked = _Asked(session, plan, token, now)
             if plan.provider is Provider.AMAZON:
                 return await asked.amazon(account)

@@ -41,7 +41,7 @@ class SourceAccess(msgspec.Struct, frozen=True, kw_only=True):
             source also `host`, what it is called where `endpoint` has its address.
         session_token: of a key pair that is temporary; alone it is a bearer token of a web source.
         ca_bundle: authorities in PEM that are trusted for its store beside the public ones.
-        redirects: as in `tdcs.model.cache_engine.Source`.
+        redirects, proxy: as in `tdcs.model.cache_engine.Source`.
     """
 
     uri: str
@@ -51,6 +51,7 @@ class SourceAccess(msgspec.Struct, frozen=True, kw_only=True):
     session_token: str = ""
     ca_bundle: str = ""
     redirects: tuple[str, ...] = ()
+    proxy: str = ""
 
     def __repr__(self) -> str:
         return f"SourceAccess({self.uri})"

@@ -67,6 +67,7 @@ class Source:
         address: The only address at which the endpoint's host is to be asked; empty: whatever its name stands for.
         ca_bundle: Authorities in PEM that are trusted for its store beside the public ones.
         redirects: Endpoints, by which a web source may redirect its readers although they are inside the cluster.
+        proxy: An HTTP proxy through which the store is asked; empty: none.
     """
 
     uri: str
@@ -75,6 +76,7 @@ class Source:
     address: str = ""
     ca_bundle: str = field(default="", repr=False)
     redirects: tuple[str, ...] = ()
+    proxy: str = ""
 
     @property
     def reached_options(self) -> dict[str, str]:

@@ -23,6 +23,10 @@ EXTENT_BYTES: Final = 16 << 20
 LONGEST_TAG: Final = 128
 """Bytes of a tag. What is longer stands in a manifest as its hash: one tag makes the column as wide for all files."""
 
+AS_OF: Final = "asOf"
+"""The option of a source that is seen as it was at a time."""
+
+_VERSION: Final = '"v='
 _PERSON: Final = b"tdcs file id"
 _LONG: Final = "long-etag:"
 _CONTENT: Final = "sha256:"
@@ -68,6 +72,19 @@ def content_tag(sha256: str) -> bytes:
 def content_hash(tag: str) -> str:
     """The SHA-256 that a file's content has by its tag; empty where the tag says none."""
     return tag.removeprefix(_CONTENT) if tag.startswith(_CONTENT) else ""
+
+
+def version_tag(version: str) -> str:
+    """The tag of an object that is one of its versions for good. Raises ValueError for an id that is too long."""
+    tag = f'{_VERSION}{version}"'
+    if len(tag.encode("utf-8", "replace")) > LONGEST_TAG:
+        raise ValueError("the id of a version is too long")
+    return tag
+
+
+def version_in(tag: str) -> str:
+    """The version that a tag names; empty where it names none."""
+    return tag.removeprefix(_VERSION).removesuffix('"') if tag.startswith(_VERSION) else ""
 
 
 def known_tag(tag: str) -> str:

@@ -7,14 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support.programs.ports import free_ports
+from tests.support.programs.ports import free_ports, listens_at
 from tests.support.programs.processes import Process
-from urllib3 import PoolManager
-from urllib3.exceptions import HTTPError
 
+from tdcs.model.cache_engine import Credentials
 from tdcs_local import programs
 
-_ROOT = ("owner-of-all", "secret-of-the-owner-4c1")
+OWNER = Credentials(access_key_id="owner-of-all", secret_access_key="secret-of-the-owner-4c1")
 
 
 class GatewayStore:
@@ -38,7 +37,7 @@ class GatewayStore:
         self._admin("delete-user", "-a", access)
 
     def _admin(self, *arguments: str) -> None:
-        access, secret = _ROOT
+        access, secret = OWNER.access_key_id, OWNER.secret_access_key
         told = subprocess.run(
             [self._program, "admin", "-a", access, "-s", secret, "-er", self.endpoint, *arguments],
             capture_output=True,
@@ -50,31 +49,31 @@ class GatewayStore:
 
 
 @contextmanager
-def gateway_store(folder: Path, *, options: Sequence[str] = ()) -> Iterator[GatewayStore]:
-    """A server of this test run. `options`: of its back end, such as `--versioning-dir`."""
+def gateway_store(
+    folder: Path, *, options: Sequence[str] = (), tls: Sequence[str] = ()
+) -> Iterator[GatewayStore]:
+    """A server of this test run.
+
+    Args:
+        options: of its back end, such as `--versioning-dir`.
+        tls: files of a certificate and its key; none: it speaks without TLS.
+    """
     program = programs.ensure("versitygw") / "versitygw"
     (port,) = free_ports(1)
     buckets, accounts = folder / "buckets", folder / "accounts"
     for each in (buckets, accounts):
         each.mkdir(parents=True)
-    access, secret = _ROOT
-    endpoint = f"http://127.0.0.1:{port}"
-    http = PoolManager()
-
-    def answers() -> bool:
-        try:
-            return http.request("GET", endpoint, retries=False, timeout=2).status == 403
-        except HTTPError:
-            return False
-
+    access, secret = OWNER.access_key_id, OWNER.secret_access_key
+    endpoint = f"http{'s' if tls else ''}://127.0.0.1:{port}"
+    secure = ["--cert", tls[0], "--key", tls[1]] if tls else []
     process = Process(
         name="versitygw",
         argv=[
             *(str(program), "--access", access, "--secret", secret, "--port", f"127.0.0.1:{port}"),
-            *("--iam-dir", str(accounts), "--iam-cache-disable", "posix", *options, str(buckets)),
+            *("--iam-dir", str(accounts), "--iam-cache-disable", *secure, "posix", *options, str(buckets)),
         ],
         log=folder / "versitygw.log",
-        ready=answers,
+        ready=lambda: listens_at(port),
         start_deadline=90,
     )
     process.start()

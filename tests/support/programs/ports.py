@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 FIRST = 20_000
@@ -47,3 +48,10 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
         return True
+
+
+def listens_at(port: int) -> bool:
+    """Whether something accepts connections at a port of loopback."""
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False

@@ -39,7 +39,7 @@ async def exchange(
     )
     token = ISSUER.issue(namespace="n", account=account, audience=audience or wanted, seconds=seconds)
     return await exchange_token(
-        plan, token=token, account=f"n/{account}", ca_bundle="", now=datetime.now(UTC)
+        plan, token=token, account=f"n/{account}", ca_bundle="", proxy="", now=datetime.now(UTC)
     )
 
 
@@ -126,4 +126,4 @@ async def test_a_service_that_is_away_is_named(service: TokenService) -> None:
         provider=Provider.AMAZON, url="http://127.0.0.1:1", audience=AMAZON, role=ROLE, provider_name=""
     )
     with pytest.raises(ExchangeError, match=r"http://127\.0\.0\.1:1 cannot be asked"):
-        await exchange_token(plan, token="t", account="n/a", ca_bundle="", now=datetime.now(UTC))
+        await exchange_token(plan, token="t", account="n/a", ca_bundle="", proxy="", now=datetime.now(UTC))

@@ -65,6 +65,7 @@ class DatasetPass:
         address: of its store, where requests must go to no other; empty: they go to the store's name.
         ca_bundle: authorities of its store, by the rule that names it.
         redirects: endpoints to which its store may redirect readers, by the rules that name them.
+        proxy: through which its store is asked, by the rule that names it; empty: none.
         identity: how ServiceAccounts become identities of its store, by the rule that names it.
         doubt: why it may not read its source just now, although pods read what is cached.
         live: its volume and claim.
@@ -83,6 +84,7 @@ class DatasetPass:
     address: str = ""
     ca_bundle: str = ""
     redirects: tuple[str, ...] = ()
+    proxy: str = ""
     identity: IdentityRule | None = None
     doubt: Refusal | None = None
     live: VolumeAndClaim = field(default_factory=lambda: VolumeAndClaim(volume=None, claim=None))
@@ -223,7 +225,7 @@ class PassSteps:
         answer = self._endpoints.look(use.host, user=found.key) if use.host else HostAnswer()
         found.address = pinned_address(use, answer=answer)
         found.ca_bundle, found.redirects = use.verdict.ca_bundle, use.verdict.redirects
-        found.identity = use.verdict.identity
+        found.identity, found.proxy = use.verdict.identity, use.verdict.proxy
         found.doubt = may_read(use, answer=answer, networks_known=self._networks.services_known)
         if found.doubt is not None and found.doubt.permanent:
             return Withdrawn(found.doubt)
@@ -253,6 +255,7 @@ class PassSteps:
                 source=spec.source,
                 rule=found.identity,
                 ca_bundle=found.ca_bundle,
+                proxy=found.proxy,
                 cluster=found.cluster,
             )
             if keys is None:
@@ -265,6 +268,7 @@ class PassSteps:
                 address=found.address,
                 ca_bundle=found.ca_bundle,
                 redirects=found.redirects,
+                proxy=found.proxy,
                 within=found.within,
                 namespace=found.keys_of,
             )

@@ -8,6 +8,7 @@ from tdcs.api.dataset import DatasetSpec
 from tdcs.api.source_uri import is_claim, is_web
 from tdcs.model.cache_engine import Credentials, Source
 from tdcs.model.claim_source import NAMESPACE, RUN_AS_GROUP, RUN_AS_USER
+from tdcs.model.file_ids import AS_OF
 from tdcs.model.file_selection import EXCLUDE, INCLUDE, WITHIN
 from tdcs.model.source_paths import canonical_uri
 from tdcs.model.web_address import FILES, INDEX, REVISION
@@ -24,6 +25,7 @@ def source_of(
     address: str = "",
     ca_bundle: str = "",
     redirects: tuple[str, ...] = (),
+    proxy: str = "",
     within: tuple[str, ...] = (),
     namespace: str = "",
 ) -> Source:
@@ -35,6 +37,7 @@ def source_of(
         address: the only one at which its store is to be asked.
         ca_bundle: authorities that are trusted for its store.
         within: what of it is granted; empty: all.
+        proxy: through which its store is asked; empty: none.
         redirects: endpoints to which its store may redirect readers; of a web source alone.
     """
     options = spec.source.options
@@ -42,6 +45,7 @@ def source_of(
         "endpoint": spec.source.endpoint,
         "region": options.region,
         "pathStyle": None if options.path_style is None else str(options.path_style).lower(),
+        AS_OF: options.as_of,
         "requesterPays": "true" if options.requester_pays else None,
         INCLUDE: "\n".join(spec.source.include) or None,
         WITHIN: "\n".join(within) or None,
@@ -60,6 +64,7 @@ def source_of(
         address=address,
         ca_bundle=ca_bundle,
         redirects=redirects if is_web(spec.source.uri) else (),
+        proxy=proxy,
     )
 
 
@@ -77,7 +82,7 @@ def engine_path(*, source: Source) -> str:
 def mark(source: Source) -> Mark:
     """What tells one source from another, without its secrets."""
     bundle = hashlib.sha256(source.ca_bundle.encode()).hexdigest() if source.ca_bundle else ""
-    reached = " ".join((source.address, bundle, *source.redirects)).rstrip()
+    reached = " ".join((source.address, bundle, *source.redirects, source.proxy)).rstrip()
     return source.uri, tuple(sorted(source.options.items())), digest(source), reached
 
 

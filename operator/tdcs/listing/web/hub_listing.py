@@ -62,7 +62,7 @@ class HubListing(CountedListing):
         below = "/".join(parse_source_uri(self.source.uri).path.split("/")[2:])
         prefix = f"{below}/" if below else ""
         timeout = aiohttp.ClientTimeout(total=SECONDS, sock_connect=CONNECT_SECONDS)
-        async with open_session(timeout, ca_bundle=self.source.ca_bundle) as session:
+        async with open_session(timeout, ca_bundle=self.source.ca_bundle, proxy=self.source.proxy) as session:
             requests = WebRequests(session, self.source, path=self.path)
             commit = await commit_of(requests, self.source)
             place = f"{requests.address.index}tree/{commit}/{quote(below)}".rstrip("/")

@@ -46,7 +46,8 @@ class WebListing(CountedListing):
         """
         self._builder = self.builder()
         timeout = aiohttp.ClientTimeout(total=SECONDS, sock_connect=CONNECT_SECONDS)
-        async with open_session(timeout, connections=LANES, ca_bundle=self.source.ca_bundle) as session:
+        bundle, proxy = self.source.ca_bundle, self.source.proxy
+        async with open_session(timeout, connections=LANES, ca_bundle=bundle, proxy=proxy) as session:
             self._requests = WebRequests(session, self.source, path=self.path)
             async for files in self._named():
                 await self._take(files)

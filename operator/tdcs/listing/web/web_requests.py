@@ -200,6 +200,7 @@ class WebRequests:
                 origin=self.address.origin,
                 host=self.address.host,
                 allowed=self._source.redirects,
+                proxied=bool(self._source.proxy),
             )
             why = hop.refusal or (await _wrong_host(hop.url) if hop.checked else "")
             if why:
@@ -286,6 +287,8 @@ async def _wrong_host(url: str) -> str:
 def _plain(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "it takes too long"
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return f"the proxy of its rule (spec.sources[].proxy) answers {error.status}"
     if isinstance(error, aiohttp.ClientConnectorError):
         why = error.strerror or type(error.os_error).__name__
         return f"no connection with {error.host}:{error.port}: {why}"

@@ -33,8 +33,8 @@ RENEWED_AT: Final = 0.5
 
 _log = logging.getLogger(__name__)
 
-Place = tuple[str, str, str, TokenExchange, str]
-"""Namespace, name and uid of an account, its exchange, and the authorities that are trusted for it."""
+Place = tuple[str, str, str, TokenExchange, str, str]
+"""Namespace, name and uid of an account, its exchange, and the authorities and the proxy of its store's rule."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,6 +81,7 @@ class Identities:
         source: SourceSpec,
         rule: IdentityRule | None,
         ca_bundle: str,
+        proxy: str,
         cluster: str,
     ) -> Credentials | Refusal | None:
         """The keys of a Dataset's identity, a refusal where it has none, None while a first answer is awaited.
@@ -109,7 +110,7 @@ class Identities:
         if isinstance(plan, Refusal):
             self.drop(key)
             return plan
-        return self._look(key, _place(account, plan, ca_bundle), where=where)
+        return self._look(key, _place(account, plan, ca_bundle, proxy), where=where)
 
     def seconds_left(self, key: WorkKey) -> float | None:
         """Until a Dataset's keys are renewed; None where it has none, or that is under way."""
@@ -151,18 +152,23 @@ class Identities:
         return known.refusal
 
     async def _issue(self, place: Place) -> IssuedKeys:
-        namespace, name, _, plan, ca_bundle = place
+        namespace, name, _, plan, ca_bundle, proxy = place
         token = await self._context.api.request_token(
             namespace=namespace, account=name, audience=plan.audience, seconds=TOKEN_SECONDS
         )
         return await self._exchange(
-            plan, token=token, account=f"{namespace}/{name}", ca_bundle=ca_bundle, now=datetime.now(UTC)
+            plan,
+            token=token,
+            account=f"{namespace}/{name}",
+            ca_bundle=ca_bundle,
+            proxy=proxy,
+            now=datetime.now(UTC),
         )
 
     def _take(self, known: _Identity, place: Place, where: str) -> None:
         work, known.work = known.work, None
         assert work is not None
-        namespace, name, uid, plan, _ = place
+        namespace, name, uid, plan, *_ = place
         now = self._clock()
         known.due_at = now + RETRY_LATER
         try:
@@ -222,9 +228,9 @@ def identity_remedy(*, settings: Settings, namespace: str, account: str) -> str:
     )
 
 
-def _place(account: Object, plan: TokenExchange, ca_bundle: str) -> Place:
+def _place(account: Object, plan: TokenExchange, ca_bundle: str, proxy: str) -> Place:
     metadata = account["metadata"]
-    return metadata["namespace"], metadata["name"], metadata["uid"], plan, ca_bundle
+    return metadata["namespace"], metadata["name"], metadata["uid"], plan, ca_bundle, proxy
 
 
 def _refused(where: str, plan: TokenExchange, said: str) -> Refusal:

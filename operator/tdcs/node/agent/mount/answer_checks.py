@@ -53,6 +53,12 @@ def require_tag(extent: Extent, answered: str | None, *, compared: bool) -> None
         raise changed("its answers have no ETag")
 
 
+def require_version(answered: str, version: str) -> None:
+    """Refuse the bytes of another version, and of a store that takes no notice of versions."""
+    if answered != version:
+        raise changed("its version is another one" if answered else "its answers name no version")
+
+
 def time_of(header: str) -> datetime | None:
     """A time in a header; None where it is none, which says as little as a header that is left out."""
     try:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from obstore.exceptions import BaseError, PreconditionError
 from obstore.store import S3Store
-from urllib3 import BaseHTTPResponse, PoolManager, Timeout
+from urllib3 import BaseHTTPResponse
 from urllib3.exceptions import HTTPError
 
 from tdcs.api.source_uri import (
@@ -32,9 +32,15 @@ from tdcs.api.source_uri import (
 from tdcs.decide.error_document import LONGEST_ANSWER, StoreAnswer, read_answer
 from tdcs.decide.store_refusal import Cause
 from tdcs.engine.signed_request import object_url
-from tdcs.engine.tls_failures import trusting
 from tdcs.model.agent_state import SourceAccess
-from tdcs.node.agent.mount.answer_checks import require_tag, require_time, time_of, wrong_part
+from tdcs.model.file_ids import AS_OF, version_in
+from tdcs.node.agent.mount.answer_checks import (
+    require_tag,
+    require_time,
+    require_version,
+    time_of,
+    wrong_part,
+)
 from tdcs.node.agent.mount.source_pieces import (
     Extent,
     SourceFailureError,
@@ -48,6 +54,7 @@ from tdcs.node.agent.mount.store_failures import (
     hides_answer,
     http_failure,
 )
+from tdcs.node.agent.mount.store_pool import store_pool
 
 _log: Final = logging.getLogger(__name__)
 # It would log addresses, in which a signature and a session token stand.
@@ -56,8 +63,6 @@ logging.getLogger("urllib3.connectionpool").setLevel(logging.INFO)
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _NO_PROXY: Final = "http://tdcs-follows-no-redirection.invalid:1"
 """A proxy that never answers: the name cannot exist (RFC 2606)."""
-_CONNECTIONS: Final = 32
-"""To a store, of requests without the client library."""
 _ENCODINGS: Final = ("gzip", "identity")
 """What answers are asked for as. Google's store unpacks an object that is stored with `Content-Encoding: gzip` for who
 does not accept that; other servers pack what is not packed for who does."""
@@ -79,18 +84,15 @@ class BucketReader:
         self._pays: Final = options.get("requesterPays") == "true"
         self._access: Final = access
         self._secrets: Final = (access.secret_access_key, access.session_token, access.access_key_id)
-        self._plain_http: Final = PoolManager(
-            timeout=Timeout(connect=10, read=30),
-            maxsize=_CONNECTIONS,
-            retries=False,
-            ssl_context=trusting(access.ca_bundle) if access.ca_bundle else None,
-        )
+        self._plain_http: Final = store_pool(access.ca_bundle, proxy=access.proxy)
         self._prefix: Final = f"{source.path}/" if source.path else ""
         self._moving: Final = threading.Lock()
         self._region = region
         self._store = self._open(region)
         self._takes_conditions = True
-        self._asks_plainly = False
+        self._is_pinned: Final = bool(options.get(AS_OF))
+        # The client would follow redirections through a proxy.
+        self._asks_plainly = self._is_pinned or bool(access.proxy)
 
     def _open(self, region: str) -> S3Store:
         access = self._access
@@ -186,7 +188,11 @@ class BucketReader:
         return memoryview(next(iter(answer.stream(min_chunk_size=extent.length + 1)), b""))
 
     def _has_condition(self, extent: Extent) -> bool:
-        return self._takes_conditions and extent.tag.startswith('"')
+        return self._takes_conditions and extent.tag.startswith('"') and not self._version(extent)
+
+    def _version(self, extent: Extent) -> str:
+        """The version of an object that is asked for for good; empty where it has none, or the present one counts."""
+        return version_in(extent.tag) if self._is_pinned else ""
 
     def _without_condition(self, key: str, extent: Extent, *, cause: Exception) -> memoryview:
         """Read an object that a store says is another one: whether it is, or the store misunderstands the condition,
@@ -234,6 +240,7 @@ class BucketReader:
             session_token=access.session_token,
             requester_pays=self._pays,
             now=datetime.now(UTC),
+            query={"versionId": self._version(extent) or "null"} if self._is_pinned else {},
         )
         try:
             answer = self._plain_http.request(
@@ -251,7 +258,10 @@ class BucketReader:
         if (wrong := wrong_part(extent, answer, len(data))) is not None:
             packed = headers["Accept-Encoding"] != "identity" and "Content-Encoding" in answer.headers
             raise _EncodedError(str(wrong)) if packed else wrong
-        require_tag(extent, answer.headers.get("ETag"), compared="If-Match" in headers)
+        if version := self._version(extent):
+            require_version(answer.headers.get("x-amz-version-id", ""), version)
+        else:
+            require_tag(extent, answer.headers.get("ETag"), compared="If-Match" in headers)
         if (time := time_of(answer.headers.get("Last-Modified", ""))) is not None:
             require_time(extent, time)
         return memoryview(data)

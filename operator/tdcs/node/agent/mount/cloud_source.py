@@ -11,7 +11,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
-from urllib3 import PoolManager, Timeout
 from urllib3.exceptions import HTTPError
 
 from tdcs.api.source_uri import SourceUri
@@ -19,14 +18,13 @@ from tdcs.decide.error_document import LONGEST_ANSWER, read_answer
 from tdcs.decide.store_refusal import Cause, StoreKind, store_kind
 from tdcs.engine import azure_requests
 from tdcs.engine.google_requests import StoreRequest, bearer_token, object_request
-from tdcs.engine.tls_failures import trusting
 from tdcs.model.agent_state import SourceAccess
 from tdcs.model.file_ids import is_long, plain_etag
 from tdcs.node.agent.mount.answer_checks import require_tag, wrong_part
 from tdcs.node.agent.mount.source_pieces import Extent, SourceFailureError, Write, changed
 from tdcs.node.agent.mount.store_failures import StoreRefusalError, http_failure
+from tdcs.node.agent.mount.store_pool import store_pool
 
-_CONNECTIONS: Final = 32
 _TAGS: Final = {
     StoreKind.GOOGLE: ("X-Goog-Generation", "generation"),
     StoreKind.AZURE: ("ETag", "ETag"),
@@ -46,12 +44,7 @@ class CloudReader:
         self._request(
             "", Extent(path=b"", offset=0, length=0, size=0, tag="")
         )  # a key that is none has no reader
-        self._pool: Final = PoolManager(
-            timeout=Timeout(connect=10, read=30),
-            maxsize=_CONNECTIONS,
-            retries=False,
-            ssl_context=trusting(access.ca_bundle) if access.ca_bundle else None,
-        )
+        self._pool: Final = store_pool(access.ca_bundle, proxy=access.proxy)
 
     def read(self, extent: Extent, write: Write) -> None:
         """Read a piece of an object that has the listed tag and length."""

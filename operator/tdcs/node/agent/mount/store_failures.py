@@ -7,7 +7,14 @@ import ssl
 from collections.abc import Sequence
 from typing import Final
 
-from urllib3.exceptions import HTTPError, MaxRetryError, NameResolutionError, NewConnectionError, SSLError
+from urllib3.exceptions import (
+    HTTPError,
+    MaxRetryError,
+    NameResolutionError,
+    NewConnectionError,
+    ProxyError,
+    SSLError,
+)
 from urllib3.exceptions import TimeoutError as HttpTimeoutError
 
 from tdcs.decide.error_document import LONGEST_ANSWER, StoreAnswer, read_answer
@@ -109,6 +116,11 @@ def http_failure(error: HTTPError) -> SourceFailureError:
             return not_trusted(explain_certificate(inner.verify_message or str(inner)))
         return unanswered(
             f"the source does not answer: its TLS fails ({getattr(inner, 'reason', None) or inner})"
+        )
+    if isinstance(cause, ProxyError):
+        why = " ".join(str(cause.original_error).split())[:100]
+        return unanswered(
+            f"the source does not answer: the proxy of its rule (spec.sources[].proxy) says {why}"
         )
     if isinstance(cause, NameResolutionError):
         return unanswered("the source does not answer: its host has no address")

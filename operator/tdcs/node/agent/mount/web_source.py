@@ -17,23 +17,22 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-from urllib3 import BaseHTTPResponse, PoolManager, Timeout
+from urllib3 import BaseHTTPResponse
 from urllib3.exceptions import HTTPError
 
 from tdcs.api.source_uri import is_claim
 from tdcs.decide.error_document import LONGEST_ANSWER, read_answer
 from tdcs.decide.redirection import MOST_REDIRECTIONS, REDIRECTIONS, Hop, next_hop, refused_address
 from tdcs.decide.store_refusal import StoreKind
-from tdcs.engine.tls_failures import pinned, trusting
 from tdcs.model.agent_state import SourceAccess
 from tdcs.model.web_address import authorization, web_address
 from tdcs.node.agent.mount.answer_checks import require_tag, require_time, time_of, wrong_part
 from tdcs.node.agent.mount.source_pieces import Extent, SourceFailureError, Write, changed, unanswered
 from tdcs.node.agent.mount.store_failures import StoreRefusalError, http_failure
+from tdcs.node.agent.mount.store_pool import store_pool
 
 _log: Final = logging.getLogger(__name__)
 
-_CONNECTIONS: Final = 32
 _STREAMS: Final = 32
 """Answers that are kept open for the next piece of their file."""
 _TURN_SECONDS: Final = 1.0
@@ -68,9 +67,9 @@ class WebReader:
             user=access.access_key_id, password=access.secret_access_key, token=access.session_token
         ) | ({"Host": self._address.host} if self._address.host else {})
         # A claim's pod shows the one certificate that was made for it.
-        self._pool: Final = _pool(access.ca_bundle, only=is_claim(access.uri))
+        self._pool: Final = store_pool(access.ca_bundle, proxy=access.proxy, only=is_claim(access.uri))
         # An authority of the administrator's is trusted for the source alone.
-        self._other_hosts: Final = _pool("") if access.ca_bundle else self._pool
+        self._other_hosts: Final = store_pool("") if access.ca_bundle else self._pool
         self._takes_ranges = True
         self._streams: Final[dict[bytes, _Stream]] = {}
         self._beginning: Final = set[bytes]()
@@ -231,6 +230,7 @@ class WebReader:
             origin=self._address.origin,
             host=self._address.host,
             allowed=self._access.redirects,
+            proxied=bool(self._access.proxy),
         )
         if hop.refusal:
             raise _not_followed(hop.refusal)
@@ -252,17 +252,6 @@ class WebReader:
         require_tag(extent, linked or answer.headers.get("ETag"), compared=False)
         if (modified := time_of(answer.headers.get("Last-Modified", ""))) is not None:
             require_time(extent, modified)
-
-
-def _pool(ca_bundle: str, *, only: bool = False) -> PoolManager:
-    context = pinned(ca_bundle) if only else trusting(ca_bundle) if ca_bundle else None
-    return PoolManager(
-        timeout=Timeout(connect=10, read=30),
-        maxsize=_CONNECTIONS,
-        retries=False,
-        ssl_context=context,
-        assert_hostname=False if only else None,
-    )
 
 
 def _wrong_host(url: str) -> str:
