@@ -65,12 +65,12 @@ class AzureStore:
 
 
 @contextmanager
-def azure_store(folder: Path) -> Iterator[AzureStore]:
-    """A server of this test run. `folder`: for its log."""
+def azure_store(folder: Path, *, host: str = "127.0.0.1") -> Iterator[AzureStore]:
+    """A server of this test run. `folder`: for its log. `host`: the address at which it listens."""
     program = programs.ensure("azurite") / "node_modules/azurite/dist/src/blob/main.js"
     (port,) = free_ports(1)
     folder.mkdir(parents=True, exist_ok=True)
-    endpoint = f"http://127.0.0.1:{port}"
+    endpoint = f"http://{host}:{port}"
 
     def is_ready() -> bool:
         try:
@@ -81,7 +81,7 @@ def azure_store(folder: Path) -> Iterator[AzureStore]:
     process = Process(
         name="azurite",
         argv=[
-            *("node", str(program), "--blobHost", "127.0.0.1", "--blobPort", str(port)),
+            *("node", str(program), "--blobHost", host, "--blobPort", str(port)),
             *("--inMemoryPersistence", "--silent", "--disableTelemetry"),
         ],
         env={**os.environ, "AZURITE_ACCOUNTS": f"{ACCOUNT}:{KEY}"},

@@ -50,12 +50,13 @@ class GatewayStore:
 
 @contextmanager
 def gateway_store(
-    folder: Path, *, options: Sequence[str] = (), tls: Sequence[str] = ()
+    folder: Path, *, options: Sequence[str] = (), tls: Sequence[str] = (), host: str = "127.0.0.1"
 ) -> Iterator[GatewayStore]:
     """A server of this test run.
 
     Args:
         options: of its back end, such as `--versioning-dir`.
+        host: the address at which it listens.
         tls: files of a certificate and its key; none: it speaks without TLS.
     """
     program = programs.ensure("versitygw") / "versitygw"
@@ -64,16 +65,16 @@ def gateway_store(
     for each in (buckets, accounts):
         each.mkdir(parents=True)
     access, secret = OWNER.access_key_id, OWNER.secret_access_key
-    endpoint = f"http{'s' if tls else ''}://127.0.0.1:{port}"
+    endpoint = f"http{'s' if tls else ''}://{host}:{port}"
     secure = ["--cert", tls[0], "--key", tls[1]] if tls else []
     process = Process(
         name="versitygw",
         argv=[
-            *(str(program), "--access", access, "--secret", secret, "--port", f"127.0.0.1:{port}"),
+            *(str(program), "--access", access, "--secret", secret, "--port", f"{host}:{port}"),
             *("--iam-dir", str(accounts), "--iam-cache-disable", *secure, "posix", *options, str(buckets)),
         ],
         log=folder / "versitygw.log",
-        ready=lambda: listens_at(port),
+        ready=lambda: listens_at(port, host=host),
         start_deadline=90,
     )
     process.start()

@@ -46,12 +46,15 @@ class GoogleStore:
 
 
 @contextmanager
-def google_store(folder: Path, *, files: Mapping[str, bytes] = {}) -> Iterator[GoogleStore]:
+def google_store(
+    folder: Path, *, files: Mapping[str, bytes] = {}, host: str = "127.0.0.1"
+) -> Iterator[GoogleStore]:
     """A server of this test run.
 
     Args:
         folder: for its log, and for files that it begins with.
         files: these, by `BUCKET/NAME`.
+        host: the address at which it listens.
     """
     program = programs.ensure("fake-gcs-server") / "fake-gcs-server"
     (port,) = free_ports(1)
@@ -61,7 +64,7 @@ def google_store(folder: Path, *, files: Mapping[str, bytes] = {}) -> Iterator[G
         file = data / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content)
-    endpoint = f"http://127.0.0.1:{port}"
+    endpoint = f"http://{host}:{port}"
 
     def is_ready() -> bool:
         try:
@@ -74,14 +77,14 @@ def google_store(folder: Path, *, files: Mapping[str, bytes] = {}) -> Iterator[G
     process = Process(
         name="fake-gcs-server",
         argv=[
-            *(str(program), "-scheme", "http", "-host", "127.0.0.1", "-port", str(port)),
+            *(str(program), "-scheme", "http", "-host", host, "-port", str(port)),
             *(
                 "-backend",
                 "memory",
                 "-data",
                 str(data),
                 "-public-host",
-                f"127.0.0.1:{port}",
+                f"{host}:{port}",
                 "-log-level",
                 "error",
             ),

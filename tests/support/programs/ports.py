@@ -50,8 +50,8 @@ def _is_free(port: int) -> bool:
         return True
 
 
-def listens_at(port: int) -> bool:
-    """Whether something accepts connections at a port of loopback."""
-    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+def listens_at(port: int, *, host: str = "127.0.0.1") -> bool:
+    """Whether something accepts connections at a port."""
+    with suppress(OSError), socket.create_connection((host, port), timeout=1):
         return True
     return False

@@ -35,6 +35,7 @@ class WebServer:
         large_host: URL of that.
         page: entries of a page of the Hub's API.
         asked: method, path and the headers of each request.
+        host: the address at which it listens.
         sent: bytes of all contents that went out.
     """
 
@@ -50,10 +51,11 @@ class WebServer:
     asked: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     sent: int = 0
     port: int = 0
+    host: str = "127.0.0.1"
 
     @property
     def origin(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     def index(self, folder: str) -> bytes | None:
         """A page as nginx makes it of a folder, with the links by which Apache sorts; None where there is none."""
@@ -167,7 +169,7 @@ def _send(
 
 @contextmanager
 def web_server(server: WebServer) -> Iterator[WebServer]:
-    """Have it serve on loopback."""
+    """Have it serve at its host."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -180,7 +182,7 @@ def web_server(server: WebServer) -> Iterator[WebServer]:
         def log_message(self, *_: object) -> None:
             return
 
-    running = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    running = ThreadingHTTPServer((server.host, 0), Handler)
     running.daemon_threads = True
     server.port = running.server_port
     threading.Thread(target=lambda: running.serve_forever(poll_interval=0.01), daemon=True).start()
