@@ -139,6 +139,11 @@ TOLERATION_RULES = (
         "(has(self.key) && self.key != '') || (has(self.operator) && self.operator == 'Exists')",
         "without a key operator must be Exists, which tolerates every taint",
     ),
+    rule(
+        "!has(self.tolerationSeconds) || (has(self.effect) && self.effect == 'NoExecute')",
+        "tolerationSeconds belongs to effect NoExecute",
+        field=".tolerationSeconds",
+    ),
 )
 """Rules of a toleration, in a pod template or of the cache's pods."""
 
@@ -161,9 +166,21 @@ LABEL_VALUE = worded(
 )
 LABEL = worded(LABEL_PATTERN, "must be of lower-case letters, digits and '-'")
 
+LABEL_KEY = (
+    "self.matches('^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$')"
+)
+"""CEL: a text that can be the key of a label, a taint or an annotation."""
+
+NO_LABEL_KEY = (
+    "must be the key of a label: letters, digits, '-', '_' and '.', 63 at most, and before a slash a domain"
+)
+
+LABEL_KEYS = rule(f"self.all(key, {LABEL_KEY.replace('self', 'key')})", f"a key {NO_LABEL_KEY}")
+"""Rule of labels by their keys."""
+
 NodeSelector = Annotated[
     dict[str, Annotated[str, Field(max_length=63, **LABEL_VALUE)]],
-    Field(max_length=64, json_schema_extra={"x-kubernetes-map-type": "atomic"}),
+    Field(max_length=64, json_schema_extra=rules(LABEL_KEYS, **{"x-kubernetes-map-type": "atomic"})),
 ]
 """Labels that a node must carry."""
 

@@ -7,7 +7,9 @@ from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema
 from tdcs.api import names
 from tdcs.api.base import (
     IS_IMAGE,
+    LABEL_KEY,
     NO_IMAGE,
+    NO_LABEL_KEY,
     PATH_RULE,
     TOLERATION_RULES,
     Measure,
@@ -58,9 +60,9 @@ class Toleration(Model):
         json_schema_extra=rules(
             *TOLERATION_RULES,
             rule(
-                "!has(self.tolerationSeconds) || (has(self.effect) && self.effect == 'NoExecute')",
-                "tolerationSeconds belongs to effect NoExecute",
-                field=".tolerationSeconds",
+                f"!has(self.key) || self.key == '' || {LABEL_KEY.replace('self', 'self.key')}",
+                NO_LABEL_KEY,
+                field=".key",
             ),
         )
     )
@@ -249,8 +251,40 @@ class Scaling(Model):
         return to_seconds(self.scale_down_delay or DEFAULT_DELAY)
 
 
+_Bytes = Annotated[
+    int | str,
+    AfterValidator(_checked),
+    # With its rules inside: pydantic would drop those beside an optional field.
+    WithJsonSchema(
+        {**QUANTITY_SCHEMA, **rules(rule(ABOVE_ZERO, "must be a size above zero, such as 10Ti"), IN_RANGE)}
+    ),
+]
+
+
+def _within(dataset: str, namespace: str, *, above: str) -> dict[str, str]:
+    return rule(
+        f"!has(self.{dataset}) || !has(self.{namespace}) || !({above})",
+        f"{dataset} must not be above {namespace}: no Dataset could have as much",
+        field=f".{dataset}",
+    )
+
+
 class Limits(Model):
     """How large the sources of Datasets may be. One beyond a limit is not mounted, or not listed again."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            _within(
+                "filesPerDataset", "filesPerNamespace", above="self.filesPerDataset > self.filesPerNamespace"
+            ),
+            _within(
+                "bytesPerDataset",
+                "bytesPerNamespace",
+                above="isQuantity(string(self.bytesPerDataset)) && isQuantity(string(self.bytesPerNamespace)) && "
+                "quantity(string(self.bytesPerDataset)).isGreaterThan(quantity(string(self.bytesPerNamespace)))",
+            ),
+        )
+    )
 
     files: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
     """Files and folders of all sources of this CacheCluster together, for the master knows each of them, and each block
@@ -260,29 +294,13 @@ class Limits(Model):
     master: left out, 10,000,000."""
     files_per_dataset: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
     """Files and folders of one source, counted as for `files`; left out, as many as of all."""
-    bytes_per_dataset: (
-        Annotated[
-            Quantity,
-            Field(
-                json_schema_extra=rules(rule(ABOVE_ZERO, "must be a size above zero, such as 10Ti"), IN_RANGE)
-            ),
-        ]
-        | None
-    ) = None
+    bytes_per_dataset: _Bytes | None = None
     """Bytes of all files of one source; left out, any number."""
     files_per_namespace: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
     """Files of all sources that the Datasets of one namespace read, counted as for `files`; left out, as many as of
     all. A source that several namespaces read counts for each of them, and may be as large as any of them may have
     it."""
-    bytes_per_namespace: (
-        Annotated[
-            Quantity,
-            Field(
-                json_schema_extra=rules(rule(ABOVE_ZERO, "must be a size above zero, such as 10Ti"), IN_RANGE)
-            ),
-        ]
-        | None
-    ) = None
+    bytes_per_namespace: _Bytes | None = None
     """The same of their bytes; left out, any number."""
 
 

@@ -1,6 +1,7 @@
 """The schema of a pod template: what the API server refuses of it at `kubectl apply`.
 
-Its fields are those of a pod, by their names and kinds. What they hold beyond that is checked when the pods are made.
+Its fields are those of a pod, by their names and kinds. What these may hold is in `pod_values`; the rest is checked
+when the pods are made.
 """
 
 import json
@@ -10,7 +11,8 @@ from importlib.resources import files
 from typing import Any
 
 from tdcs.api import names
-from tdcs.api.base import IS_IMAGE, LABEL, LABEL_VALUE, NO_IMAGE, TOLERATION_RULES, rule, rules
+from tdcs.api.base import IS_IMAGE, LABEL, LABEL_KEYS, LABEL_VALUE, NO_IMAGE, TOLERATION_RULES, rule, rules
+from tdcs.api.pod_values import OBJECTS, REQUIRED, VALUES, WITHHELD
 
 
 def _open_object(description: str, **more: Any) -> dict[str, Any]:
@@ -46,7 +48,7 @@ def _text_map(description: str) -> dict[str, Any]:
 
 def _labels(description: str) -> dict[str, Any]:
     value = {"type": "string", "maxLength": 63, **LABEL_VALUE["json_schema_extra"]}
-    return {**_text_map(description), "maxProperties": 256, "additionalProperties": value}
+    return {**_text_map(description), "maxProperties": 64, "additionalProperties": value, **rules(LABEL_KEYS)}
 
 
 def _seconds(description: str, *, least: int) -> dict[str, Any]:
@@ -116,8 +118,13 @@ _WHOLE_BYTES = rule(
     "memory in m is in thousandths of a byte: write Mi",
 )
 
+_WHOLE_DEVICES = rule(
+    "self.all(name, !name.contains('/') || type(self[name]) == int || !self[name].matches('[.num]'))",
+    "a device, with a domain in its name, is asked for by a whole number",
+)
+
 _RESOURCE_NAMES = rule(
-    "self.all(name, name.contains('/') || name in ['cpu', 'memory', 'ephemeral-storage'] || "
+    "self.all(name, name.matches('^[^/]+/[^/]+$') || name in ['cpu', 'memory', 'ephemeral-storage'] || "
     "name.startsWith('hugepages-'))",
     "has a name that no resource has: cpu, memory, ephemeral-storage, hugepages-SIZE, or a device with its domain, "
     f"such as {names.GPU_RESOURCE}",
@@ -163,7 +170,7 @@ _RESOURCES = _resources()
 _CONTAINER: dict[str, Any] = {
     "required": ["name", "image"],
     "properties": {
-        "resources": _resources(_WHOLE_GPUS, _WHOLE_BYTES, _RESOURCE_NAMES),
+        "resources": _resources(_WHOLE_GPUS, _WHOLE_DEVICES, _WHOLE_BYTES, _RESOURCE_NAMES),
         "name": {
             "type": "string",
             "description": "The container's name.",
@@ -229,12 +236,12 @@ _NODE_AFFINITY = _open_object(
             properties={
                 "nodeSelectorTerms": _objects(
                     "The terms.",
-                    limit=256,
+                    limit=64,
                     properties={"matchExpressions": _REQUIREMENTS, "matchFields": _REQUIREMENTS},
                 )
             },
         ),
-        "preferredDuringSchedulingIgnoredDuringExecution": _objects("Nodes that the pods prefer.", limit=256),
+        "preferredDuringSchedulingIgnoredDuringExecution": _objects("Nodes that the pods prefer.", limit=64),
     },
 )
 
@@ -362,6 +369,8 @@ _ANY: dict[str, Any] = {
 
 _OPEN = "x-kubernetes-preserve-unknown-fields"
 
+_RULES = "x-kubernetes-validations"
+
 
 @cache
 def _pod_fields() -> Mapping[str, Mapping[str, Any]]:
@@ -376,14 +385,27 @@ def _pod_fields() -> Mapping[str, Mapping[str, Any]]:
 
 def _closed(schema: Mapping[str, Any], type_: str) -> dict[str, Any]:
     """The schema of an object that has no field but those of its type."""
-    described = schema.get("properties", {})
+    described, values = schema.get("properties", {}), VALUES.get(type_, {})
+    withheld = WITHHELD.get(type_, ())
     fields = {name.rstrip("!"): inner for name, inner in _pod_fields()[type_].items()}
-    properties = {name: _field(described.get(name), type_=inner) for name, inner in fields.items()}
+    properties = {
+        name: _with_rules(_field(described.get(name), type_=inner), values.get(name, {}))
+        for name, inner in fields.items()
+        if name not in withheld
+    }
     required = {name.rstrip("!") for name in _pod_fields()[type_] if name.endswith("!")}
-    required.update(schema.get("required", ()))
+    required.update(schema.get("required", ()), REQUIRED.get(type_, ()))
     more = {name: value for name, value in schema.items() if name not in (_OPEN, "properties", "required")}
     closed = {"type": "object", "description": AS_IN_A_POD, **more, "properties": properties}
+    if type_ in OBJECTS:
+        closed = _with_rules(closed, rules(*OBJECTS[type_]))
     return {**closed, "required": sorted(required)} if required else closed
+
+
+def _with_rules(schema: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """A schema with more of it; its own rules stay, and are the first."""
+    both = [*schema.get(_RULES, ()), *more.get(_RULES, ())]
+    return {**schema, **more, **({_RULES: both} if both else {})}
 
 
 def _field(schema: Mapping[str, Any] | None, *, type_: Any) -> dict[str, Any]:
@@ -408,10 +430,14 @@ def _plain(kind: str) -> dict[str, Any]:
     return {"type": kind, **wide, "nullable": True, "description": AS_IN_A_POD}
 
 
-RESOURCES: dict[str, Any] = _closed(_resources(_WHOLE_BYTES, _RESOURCE_NAMES), "ResourceRequirements")
+RESOURCES: dict[str, Any] = {
+    **_closed(_resources(_WHOLE_BYTES, _RESOURCE_NAMES), "ResourceRequirements"),
+    _OPEN: False,
+}
 
 POD_TEMPLATE: dict[str, Any] = {
     "type": "object",
+    _OPEN: False,
     "required": ["spec"],
     "properties": {
         "metadata": _closed(

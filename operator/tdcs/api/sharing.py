@@ -8,8 +8,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
-from tdcs.api.base import LABEL, LABEL_PATTERN, PATH_RULE, Model, defaulted, rule, rules
-from tdcs.api.durations import Duration
+from tdcs.api.base import LABEL, LABEL_KEYS, LABEL_PATTERN, PATH_RULE, Model, defaulted, rule, rules
+from tdcs.api.durations import DURATION_RULE, Duration
 from tdcs.api.quantities import QUANTITY_SCHEMA, to_bytes
 from tdcs.api.selection import ABOVE_ZERO, IN_RANGE
 from tdcs.api.source_uri import canonical_endpoint, canonical_source_uri
@@ -147,7 +147,18 @@ class Eviction(Model):
     ones stay longer. NextUse: what waiting jobs will read stays, the first of the queue before all. Pin: never. Timed:
     not before its time (ttl or schedule), and then whether room is needed or not. Or the name of a policy that is
     installed beside the operator."""
-    ttl: Duration | None = None
+    ttl: (
+        Annotated[
+            Duration,
+            Field(
+                json_schema_extra=rules(
+                    DURATION_RULE,
+                    rule("!self.matches('^([0.]+(h|m|s|ms))+$')", "must be above zero, such as 12h"),
+                )
+            ),
+        ]
+        | None
+    ) = None
     """With policy Timed: how long it stays after it was loaded or last used, such as 12h or 168h."""
     schedule: (
         Annotated[str, Field(min_length=1, max_length=128, json_schema_extra=rules(*_CRON_RULES))] | None
@@ -184,7 +195,9 @@ class LabelTerm(Model):
 class NamespaceSelector(Model):
     """Labels of namespaces; all must hold. Empty: every namespace."""
 
-    match_labels: Annotated[dict[str, LabelValue], Field(max_length=64)] = Field(default={})
+    match_labels: Annotated[
+        dict[str, LabelValue], Field(max_length=64, json_schema_extra=rules(LABEL_KEYS))
+    ] = Field(default={})
     """Labels with their values."""
     match_expressions: Annotated[
         list[LabelTerm], Field(max_length=32, json_schema_extra={"x-kubernetes-list-type": "atomic"})

@@ -69,8 +69,8 @@ _BELOW_SYSTEM: Final = (
 
 NODE_FOLDER_RULE = rule(
     f"!(self in {sorted(_SYSTEM_FOLDERS - {'/run', '/tmp', '/var/tmp'})}) && "  # noqa: S108 - on nodes
-    "!['/bin/', '/boot/', '/etc/', '/lib/', '/proc/', '/sbin/', '/sys/', '/usr/bin/'].exists(folder, "
-    "self.startsWith(folder))",
+    "!['/bin/', '/boot/', '/etc/', '/lib/', '/proc/', '/sbin/', '/sys/', '/usr/bin/', '/var/lib/kubelet/', "
+    "'/var/run/'].exists(folder, (self + '/').startsWith(folder))",
     "belongs to the node's system: name a folder of its own, such as /var/lib/tdcs/cache/NAME",
 )
 """Rule of a folder on the nodes in which a cache has its data."""

@@ -23,6 +23,8 @@ _KEPT = frozenset(
 )  # fmt: skip
 """Keywords of a structural schema that the models use; `x-kubernetes-*` are kept as well."""
 
+_OPEN = "x-kubernetes-preserve-unknown-fields"
+
 _DROPPED = frozenset({"title"})
 
 
@@ -101,7 +103,7 @@ def _rewrite(
         elif key == "items" or (key == "additionalProperties" and isinstance(value, dict)):
             found[key] = _rewrite(value, definitions=definitions, path=where, inside=inside)
         elif key == "additionalProperties":
-            if not schema.get("x-kubernetes-preserve-unknown-fields"):
+            if _OPEN not in schema:
                 raise ValueError(f"{where}: say x-kubernetes-preserve-unknown-fields instead")
         elif key == "description":
             found[key] = " ".join(str(value).split())
@@ -109,8 +111,10 @@ def _rewrite(
             found[key] = value
         else:
             raise ValueError(f"{where}: a custom resource's schema cannot have the keyword {key!r}")
-    if found.get("x-kubernetes-preserve-unknown-fields"):
+    if _OPEN in found:
         found.pop("additionalProperties", None)
+        if not found[_OPEN]:
+            del found[_OPEN]  # An object of Kubernetes' own with a schema that has all of its fields.
     pattern = found.get("pattern", "")
     if pattern and any(pattern in rule["rule"] for rule in found.get("x-kubernetes-validations", ())):
         del found["pattern"]  # The rule says in words what is wrong; the pattern would show itself.
