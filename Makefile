@@ -1,6 +1,6 @@
 # Every target installs what it lacks. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help mutants queue-walks served-modules attacks autoscaling chaos chaos-processes power-cuts ecosystem package sbom docs venv up down images install uninstall status doctor demo test quick rights lint types contracts unit processes training compile controlplane engine e2e experiment experiment-docs walks crds lock simulation-docs simulation-quick training-docs update
+.PHONY: help dashboard-docs mutants queue-walks served-modules attacks autoscaling chaos chaos-processes power-cuts ecosystem package sbom docs venv up down images install uninstall status doctor demo test quick rights lint types contracts unit processes training compile controlplane engine e2e experiment experiment-docs walks crds lock simulation-docs simulation-quick training-docs update
 
 PYTHON ?= python3
 VENV   := .venv
@@ -45,6 +45,9 @@ experiment: venv ## four ways to read a bucket behind a slow link, with 1, 2 and
 
 experiment-docs: venv ## docs/experiment.md and its picture, from the results of the last `make experiment`
 	@$(LOCAL) experiment-page --results $(EXPERIMENT)
+
+dashboard-docs: venv ## docs/images/dashboard.svg: the panels of the Grafana dashboard, drawn from what a real Prometheus answers
+	@TDCS_DASHBOARD_PICTURE=$(CURDIR)/docs/images/dashboard.svg $(BIN)/python -m pytest -q -n0 tests/controlplane/observability/test_monitoring.py
 
 test: venv ## all tiers: lint, types, contracts, unit, processes, training, compile, controlplane, engine, e2e; AGAIN=1 tries failed tests with real servers once more, DEEP=1 runs those that take minutes, too
 	@$(TIERS) $(if $(AGAIN),--again)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,6 +28,7 @@ from tests.support.dataplane.agent_processes import AgentProcess
 from tests.support.dataplane.agents import JOURNAL, fill, folder_version
 from tests.support.dataplane.node import cannot_mount, miniature_node, needs_fuse
 from tests.support.dataplane.readers import Giver, holder_of, reader_node, small_version, table_of
+from tests.support.generators.dashboard_picture import Line, draw, lines_of
 from tests.support.kube import Object
 from tests.support.programs.monitoring import Prometheus
 from tests.support.programs.ports import free_ports
@@ -195,8 +198,9 @@ def report_reads(jobs: JobWorld) -> None:
 
 
 def test_a_real_prometheus_has_series_for_every_expression_of_dashboard_alerts_and_docs(
-    jobs: JobWorld, prometheus: Prometheus
+    jobs: JobWorld, prometheus: Prometheus, tmp_path: Path
 ) -> None:
+    began = time.monotonic()
     asked = {*of_panels(), *of_page(), *(side for one in alerts().values() for side in compared(one))}
     # The operator of this test has no certificates: their metric is asked for in tests/unit/control/test_metrics.py.
     asked = {each for each in asked if "tdcs_certificate_expiry_seconds" not in each}
@@ -224,6 +228,27 @@ def test_a_real_prometheus_has_series_for_every_expression_of_dashboard_alerts_a
     jobs.run_pods(count=1)
     report_reads(jobs)
     jobs.wait(all_have_answered)
+
+    def over_time(expression: str) -> list[Object]:
+        return prometheus.ask_range(expression, seconds=time.monotonic() - began)
+
+    variables = {"$__rate_interval": "16s", "$namespace": jobs.namespace}
+    panels = [panel for panel in dashboard()["panels"] if panel["type"] == "timeseries"]
+    drawn: dict[int, list[Line]] = {}
+
+    def all_are_drawn() -> bool:
+        drawn.update({panel["id"]: lines_of(panel, over_time, variables=variables) for panel in panels})
+        empty = [
+            panel["title"]
+            for panel in panels
+            if max((len(one.points) for one in drawn[panel["id"]]), default=0) < 2
+        ]
+        assert not empty, empty
+        return True
+
+    jobs.wait(all_are_drawn)
+    picture = Path(os.environ.get("TDCS_DASHBOARD_PICTURE", tmp_path / "dashboard.svg"))
+    picture.write_text(draw(dashboard(), drawn))
 
     (choice,) = [one for one in dashboard()["templating"]["list"] if one["type"] == "query"]
     match = re.fullmatch(r"label_values\((\w+), (\w+)\)", choice["query"]["query"])

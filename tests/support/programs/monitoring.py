@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,14 @@ class Prometheus:
         found = self._get("/api/v1/query", query=expression)
         values = [float(series["value"][1]) for series in found["result"]]
         return [value for value in values if not math.isnan(value)]
+
+    def ask_range(self, expression: str, *, seconds: float) -> list[Object]:
+        """The series of an expression in the last so many seconds, a point for every two."""
+        now = time.time()
+        found = self._get(
+            "/api/v1/query_range", query=expression, start=f"{now - seconds}", end=f"{now}", step="2"
+        )
+        return list(found["result"])
 
     def has_scraped(self) -> bool:
         """Whether all that it scrapes has answered once; raises AssertionError with what is wrong."""
