@@ -11,7 +11,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -85,8 +85,8 @@ async def pace(operation: Operation) -> None:
         await asyncio.sleep(0.15)
 
 
-def start_agent(jobs: JobWorld, folder: Path) -> int:
-    """An agent's process, which reads files from a source; the port of its metrics."""
+def start_agent(jobs: JobWorld, folder: Path) -> tuple[int, Callable[[], None]]:
+    """An agent's process; the port of its metrics, and what has it read files from a source."""
     version = folder_version(fill(folder / "source", FILES), store=folder / "manifests")
     control, blocks = free_ports(2)
     agent = AgentProcess(
@@ -110,12 +110,15 @@ def start_agent(jobs: JobWorld, folder: Path) -> int:
         except urllib3.exceptions.HTTPError:
             return False
 
-    eventually(taken, deadline=60)
-    return control
+    def load() -> None:
+        eventually(taken, deadline=60)
+
+    return control, load
 
 
-def start_reader(stack: ExitStack) -> int:
-    """A remote-read client of which a file was read that lies elsewhere; the port of its metrics."""
+def start_reader(stack: ExitStack) -> tuple[int, Callable[[], None]]:
+    """A remote-read client of which a file was read that lies elsewhere; the port of its metrics, and what reads the
+    others."""
     node = stack.enter_context(reader_node())
     version = small_version(node.folder, FILES)
     giver = Giver(node.folder, "giver")
@@ -124,8 +127,12 @@ def start_reader(stack: ExitStack) -> int:
     giver.process.start()
     root = node.register(version, tables=table_of(holder_of(giver)))
     node.start()
-    assert (root / "000").read_bytes() == FILES["000"]
-    return node.port
+
+    def read(*names: str) -> None:
+        assert [(root / name).read_bytes() for name in names] == [FILES[name] for name in names]
+
+    read("000")
+    return node.port, lambda: read(*FILES)
 
 
 def start_plugin(stack: ExitStack) -> int:
@@ -155,11 +162,13 @@ def prometheus(jobs: JobWorld, tmp_path: Path) -> Iterator[Prometheus]:
         server, thread = start_http_server(port, addr="127.0.0.1", registry=operator.registry)
         stack.callback(thread.join)
         stack.callback(server.shutdown)
+        agent, load = start_agent(jobs, tmp_path / "agent")
+        reader, read = start_reader(stack)
         scraped = {
             "operator": port,
             "extender": extender.metrics_port,
-            "agent": start_agent(jobs, tmp_path / "agent"),
-            "reader": start_reader(stack),
+            "agent": agent,
+            "reader": reader,
             "plugin": start_plugin(stack),
         }
         found = Prometheus(
@@ -168,6 +177,8 @@ def prometheus(jobs: JobWorld, tmp_path: Path) -> Iterator[Prometheus]:
         found.start()
         stack.callback(found.stop)
         jobs.wait(found.has_scraped)
+        load()
+        read()
         yield found
 
 
@@ -248,7 +259,8 @@ def test_a_real_prometheus_has_series_for_every_expression_of_dashboard_alerts_a
 
     jobs.wait(all_are_drawn)
     picture = Path(os.environ.get("TDCS_DASHBOARD_PICTURE", tmp_path / "dashboard.svg"))
-    picture.write_text(draw(dashboard(), drawn))
+    shown = draw(dashboard(), drawn).replace(jobs.namespace, "team-a").replace(jobs.cluster, "default")
+    picture.write_text(shown)
 
     (choice,) = [one for one in dashboard()["templating"]["list"] if one["type"] == "query"]
     match = re.fullmatch(r"label_values\((\w+), (\w+)\)", choice["query"]["query"])

@@ -1,4 +1,4 @@
-"""The picture of the Grafana dashboard: how it is drawn."""
+"""The picture of the Grafana dashboard: how it is drawn, and that the documentation has that of the dashboard."""
 
 import json
 from html import escape
@@ -7,8 +7,9 @@ from xml.etree import ElementTree
 
 import pytest
 from tests.support.generators.dashboard_picture import Line, draw, in_unit, lines_of, ticks_of
-from tests.unit.chart.conftest import CHART
+from tests.unit.chart.conftest import CHART, ROOT
 
+PICTURE = ROOT / "docs" / "images" / "dashboard.svg"
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -18,6 +19,13 @@ def dashboard() -> Any:
 
 def texts(picture: str) -> list[str]:
     return [each.text or "" for each in ElementTree.fromstring(picture).iter(f"{SVG}text")]  # noqa: S314
+
+
+def test_the_page_shows_all_panels_of_the_dashboard_with_data() -> None:
+    shown = texts(PICTURE.read_text())
+    assert {panel["title"] for panel in dashboard()["panels"]} <= set(shown), "make dashboard-docs"
+    assert "no data" not in shown
+    assert "(../images/dashboard.svg)" in (ROOT / "docs" / "how-to" / "monitoring.md").read_text()
 
 
 def test_a_panel_has_a_line_and_a_legend_for_each_series() -> None:
