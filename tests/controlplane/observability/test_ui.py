@@ -235,6 +235,9 @@ async def test_every_size_of_page_shows_problems_first_and_clips_nothing(
             first = "#banners > :first-child"
             assert "3 objects need a person" in await browser.text(first)
             assert "refuses the keys of Secret keys: Access Denied" in await browser.text(f"{first} li")
+            data = await browser.text("#datasets-list")
+            assert "size not known" in data, "nothing is said to be 100% of 0 bytes"
+            assert " 0 bytes" not in data
             last = "[...document.querySelectorAll('#nodes-list button')].at(-1).dataset.key"
             assert str(await browser.evaluate(last)).startswith("a-control-plane")
             state = "[...document.querySelectorAll('#jobs-list button')].find(each => /Deleting/.test(each.title))"
@@ -252,6 +255,9 @@ async def test_every_size_of_page_shows_problems_first_and_clips_nothing(
                     await browser.until(IN_VIEW)
                 assert await browser.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
                 assert await browser.evaluate(CLIPPED) == [], width
+                if width == 2560:
+                    wide = "document.querySelector('#nodes-list .tile').clientWidth >= 56"
+                    assert await browser.evaluate(wide), "there is room for tiles that can be seen"
                 shot = await browser.screenshot()
                 (shots / f"{nodes}-nodes-{width}{'-dark' if dark else ''}.png").write_bytes(shot)
                 await browser.press("Escape")

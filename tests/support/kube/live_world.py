@@ -45,24 +45,24 @@ def cluster(
             for index, node in enumerate(places):
                 free[node] -= 1
                 pods.append(_pod(job, index, node))
+    used_bytes: dict[str, int] = dict.fromkeys(node_names, 0)
+    for each in sets:
+        for node in each["status"]["copies"][0]["nodes"]:
+            used_bytes[node["name"]] += node["bytes"]
+    # No worker holds more than it has room for.
+    capacity = max(CAPACITY, max(used_bytes.values(), default=0) * 5 // 4)
     workers_of = [
-        {"node": name, "state": "Ready", "capacityBytes": CAPACITY, "usedBytes": 0} for name in node_names
+        {"node": name, "state": "Ready", "capacityBytes": capacity, "usedBytes": used_bytes[name]}
+        for name in node_names
     ]
-    for worker in workers_of:
-        worker["usedBytes"] = sum(
-            node["bytes"]
-            for each in sets
-            for node in each["status"]["copies"][0]["nodes"]
-            if node["name"] == worker["node"]
-        )
     cache = {
         "metadata": {"name": "default", "namespace": "tdcs-system"},
         "spec": {},
         "status": {
             "readyReplicas": nodes,
             "desiredReplicas": nodes,
-            "capacityBytes": CAPACITY * nodes,
-            "usedBytes": sum(int(worker["usedBytes"]) for worker in workers_of),  # type: ignore[call-overload]
+            "capacityBytes": capacity * nodes,
+            "usedBytes": sum(used_bytes.values()),
             "workers": workers_of,
             "conditions": [{"type": "Ready", "status": "True"}],
         },
@@ -90,7 +90,11 @@ def _trouble(found: dict[str, list[Object]]) -> None:
         "it that may list and read the bucket"
     )
     ready = {"type": "Ready", "status": "False", "reason": "SourceRefused", "message": why}
-    failed["status"] |= {"state": "Failed", "reason": "SourceRefused", "message": why, "conditions": [ready]}
+    nothing = dict.fromkeys(
+        ("totalBytes", "totalFiles", "cachedBytes", "wantedBytes", "loadedBytes", "bytesPerSecond"), 0
+    )
+    said = {"state": "Failed", "reason": "SourceRefused", "message": why, "conditions": [ready], "copies": []}
+    failed["status"] |= {**nothing, **said}
     name = "a-training-job-with-a-name-as-long-as-names-of-jobs-may-be-0123"
     jobs[0]["metadata"]["name"] = name
     for pod in found["pods"]:

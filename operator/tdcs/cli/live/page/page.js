@@ -113,14 +113,15 @@ function datasetContent(dataset) {
   const uses = [dataset.active ? `read by ${counted(dataset.active, "job")}` : "", dataset.waiting ? `awaited by ${dataset.waiting}` : "", dataset.nodes ? `on ${counted(dataset.nodes, "node")}` : "on no node"];
   const total = dataset.total || wanted, copies = wanted > total ? ` × ${Math.round(10 * wanted / total) / 10} copies` : "";
   const size = `${bytes(Math.min(wanted, total) || total)}${copies}`;
+  const figure = total ? `${percent(done, wanted)} of ${size}` : "size not known";
   const said = dataset.message && dataset.state !== "Ready" ? dataset.message : uses.filter(Boolean).join(" · ");
   return {
-    label: [`dataset ${key}`, dataset.state ?? "Pending", `${percent(done, wanted)} of ${size}`, said].join(", "),
+    label: [`dataset ${key}`, dataset.state ?? "Pending", figure, said].join(", "),
     className: "row",
     children: [
       make("span", { class: "name" }, make("i", { class: "swatch", background: colour(key) }), dataset.name, make("small", {}, ` ${dataset.namespace} `),
         dataset.state && dataset.state !== "Ready" ? make("small", { class: dataset.state === "Failed" ? "word-bad" : "word-wait" }, dataset.state) : null),
-      make("span", { class: "figure" }, `${percent(done, wanted)} of ${size}${rate}`),
+      make("span", { class: "figure" }, `${figure}${rate}`),
       bar([[colour(key), done]], wanted || 1), make("span", { class: "said" }, said),
     ],
   };
@@ -183,6 +184,7 @@ function arrange(section) {
   if (inTab) inTab.tabIndex = 0;
   if (section === "queue") by("queue").hidden = total === 0;
   if (section === "nodes") list.dataset.size = found.length <= 60 ? "large" : found.length <= 240 ? "middle" : "small";
+  if (section === "nodes") list.dataset.room = found.length <= 500 ? "more" : "less";
 }
 
 function emptyWords(section, total) {
