@@ -2,8 +2,8 @@
 
 Scenarios, each printing one line of JSON (all of them when none is named):
 
-* ``one-node``: 4,000 files of 100 KB from an unshaped S3 store onto one node: by the agent (readable, then registered
-  with the master), by Alluxio's master-driven load and by its distributedLoad
+* ``one-node``: 4,000 files of 100 KB from an unshaped S3 store onto one node: by the agent, and by Alluxio, of
+  a mount of its own, by its master-driven load and by its distributedLoad
 * ``peers``: the same files from one agent to another one, beside a plain copy over TCP
 * ``peers-large``: the same with 8 files of 128 MB
 * ``replicate``: 10,000 files of 100 KB onto one node, then onto three
@@ -45,13 +45,13 @@ from tests.support.waiting import eventually_async
 
 from tdcs.model import slots
 from tdcs.model.agent_state import NO_SLOTS
+from tdcs.model.cache_engine import Credentials, Source
 
 GIB, MB, KB = 1 << 30, 10**6, 10**3
 BATCH = 20
 """Files in one job of the batched distributedLoad: what Alluxio's documentation names."""
 
 PROCESSORS_PER_NODE = 0.5
-HEARTBEATS_SECONDS = 3.5
 Result = dict[str, Any]
 
 
@@ -60,25 +60,17 @@ async def loaded(
     version: Version,
     assignments: Mapping[str, dict[str, Any]],
     *,
-    registered: bool,
     deadline: float = 900,
-) -> tuple[float, float]:
-    """Give these assignments; seconds until all is readable on all of the nodes, and until it is registered."""
+) -> float:
+    """Give these assignments; seconds until all is readable on all of the nodes."""
     began = time.monotonic()
     await asyncio.gather(*(agents.give(node, version, **fields) for node, fields in assignments.items()))
-    await asyncio.gather(
-        *(agents.holds(node, version, registered=False, deadline=deadline) for node in assignments)
-    )
-    readable = time.monotonic() - began
-    if registered:
-        await asyncio.gather(
-            *(agents.holds(node, version, registered=True, deadline=deadline) for node in assignments)
-        )
-    return readable, time.monotonic() - began
+    await asyncio.gather(*(agents.holds(node, version, deadline=deadline) for node in assignments))
+    return time.monotonic() - began
 
 
 async def emptied(agents: AgentCluster, version: Version) -> None:
-    """Drop everything on all nodes, and wait until the master has heard of it."""
+    """Drop everything on all nodes."""
     for node in agents.nodes:
         await agents.give(node, version, parts=(), origin=NO_SLOTS, drop=slots.prefix(slots.SLOTS))
     await eventually_async(
@@ -86,9 +78,6 @@ async def emptied(agents: AgentCluster, version: Version) -> None:
         deadline=300,
         describe=agents.describe,
     )
-    for node in agents.nodes:  # from now on what others load here is left alone
-        await agents.give(node, version, parts=(), origin=NO_SLOTS)
-    await asyncio.sleep(HEARTBEATS_SECONDS)  # a block that is registered earlier would get lost again
     await asyncio.to_thread(_drop_page_cache)
 
 
@@ -106,25 +95,21 @@ def per_file(used: Mapping[str, float], files: int) -> float:
 async def one_node(place: Lab, agents: AgentCluster, version: Version, files: int, *, rounds: int) -> Result:
     """By the agent, and by Alluxio's own ways; of several rounds the last one counts, which finds warm processes."""
     (node,) = agents.nodes
-    path = version.manifest.path
+    path, access = "/datasets/alluxio", version.source
+    keys = Credentials(access_key_id=access.access_key_id, secret_access_key=access.secret_access_key)
+    source = Source(uri=access.uri, options=access.options, credentials=keys)
     result: Result = {}
     cpu = CpuTime(pids=agent_kinds(place, agents))
     for name in ("cold", "agent")[-rounds:]:
         cpu.again()
-        readable, registered = await loaded(agents, version, {node: {}}, registered=True)
+        readable = await loaded(agents, version, {node: {}})
         used = cpu.report()
         result[name] = {
             "readable_per_s": round(files / readable),
-            "registered_per_s": round(files / registered),
-            "cpu_ms_per_file": per_file(used, files),
+            "cpu_ms_until_readable": per_file(used, files),
             "cpu_seconds": used,
         }
         await emptied(agents, version)
-    cpu.again()
-    readable, _ = await loaded(agents, version, {node: {}}, registered=False)
-    result["agent"]["cpu_ms_until_readable"] = per_file(cpu.report(), files)
-    await agents.holds(node, version)
-    await emptied(agents, version)
     async with job_service(place.cache) as jobs:
         ways: dict[str, Callable[[], Awaitable[float]]] = {
             "master_driven": lambda: master_driven(place.cache, path),
@@ -134,11 +119,12 @@ async def one_node(place: Lab, agents: AgentCluster, version: Version, files: in
         for name, load in ways.items():
             seconds = []
             for _ in range(rounds):
+                await agents.engine.mount(path=path, source=source)
                 cpu.again()
                 seconds.append(await load())
                 used = cpu.report()
-                await agents.holds(node, version)
-                await emptied(agents, version)
+                await agents.engine.unmount(path=path)
+                await asyncio.to_thread(_drop_page_cache)
             result[name] = {
                 "files_per_s": round(files / seconds[-1]),
                 "cpu_ms_per_file": per_file(used, files),
@@ -146,7 +132,6 @@ async def one_node(place: Lab, agents: AgentCluster, version: Version, files: in
     best = max(value["files_per_s"] for name, value in result.items() if name.startswith("distributed"))
     mine = result["agent"]
     result["readable_over_distributed_load"] = round(mine["readable_per_s"] / best, 2)
-    result["registered_over_distributed_load"] = round(mine["registered_per_s"] / best, 2)
     result["readable_over_master_driven"] = round(
         mine["readable_per_s"] / result["master_driven"]["files_per_s"], 2
     )
@@ -156,7 +141,7 @@ async def one_node(place: Lab, agents: AgentCluster, version: Version, files: in
 async def peers(place: Lab, agents: AgentCluster, version: Version, files: int, *, rounds: int) -> Result:
     """From one agent to another, beside a plain copy of the same files; each begins with nothing left to write back."""
     giver, taker = agents.nodes
-    await loaded(agents, version, {giver: {}}, registered=True)
+    await loaded(agents, version, {giver: {}})
     assignment = {"origin": NO_SLOTS, "source": None, "peers": [agents.nodes[giver].peer()]}
     cpu = CpuTime(pids=agent_kinds(place, agents))
     rates, plain, costs = [], [], []
@@ -165,13 +150,11 @@ async def peers(place: Lab, agents: AgentCluster, version: Version, files: int, 
         plain.append(files / await _plain(agents, giver, version))
         await asyncio.to_thread(os.sync)
         cpu.again()
-        readable, _ = await loaded(agents, version, {taker: assignment}, registered=False)
+        readable = await loaded(agents, version, {taker: assignment})
         costs.append(per_file(cpu.report(), files))
         rates.append(files / readable)
-        await agents.holds(taker, version)
         await agents.give(taker, version, parts=(), origin=NO_SLOTS, drop=slots.prefix(slots.SLOTS))
         await eventually_async(lambda: not agents.mount(taker, version).held_bytes, deadline=300)
-        await asyncio.sleep(HEARTBEATS_SECONDS)
     ratio = statistics.median(mine / other for mine, other in zip(rates, plain, strict=True))
     return {
         "readable_per_s": round(statistics.median(rates), 1),
@@ -188,7 +171,7 @@ async def _plain(agents: AgentCluster, giver: str, version: Version) -> float:
     (port,) = free_ports(1)
     run = [sys.executable, "-m", "bench.cache.plain_copy"]
     giving = await asyncio.create_subprocess_exec(
-        *run, "give", str(agents.nodes[giver].disk.blocks), str(port), stdout=asyncio.subprocess.PIPE
+        *run, "give", str(agents.nodes[giver].disk.spool), str(port), stdout=asyncio.subprocess.PIPE
     )
     try:
         assert giving.stdout is not None
@@ -210,17 +193,14 @@ async def replicate(place: Lab, agents: AgentCluster, version: Version, files: i
     result: Result = {
         "manifest_bytes_per_file": round(version.folder.file(version.manifest.digest).stat().st_size / files)
     }
-    await loaded(agents, version, _placed(agents, version, nodes), registered=True)  # not counted: warms up
+    await loaded(agents, version, _placed(agents, version, nodes))  # not counted: warms up
     await emptied(agents, version)
     for count in (1, 3):
         sent = place.store.sent().payload_bytes
         cpu = CpuTime(pids=agent_kinds(place, agents))
-        readable, registered = await loaded(
-            agents, version, _placed(agents, version, nodes[:count]), registered=True
-        )
+        readable = await loaded(agents, version, _placed(agents, version, nodes[:count]))
         result[f"nodes_{count}"] = {
             "readable_seconds": round(readable, 2),
-            "registered_seconds": round(registered, 2),
             "copies_per_s": round(files * count / readable),
             "source_ratio": round((place.store.sent().payload_bytes - sent) / version.bytes, 3),
             "cpu_seconds": cpu.report(),

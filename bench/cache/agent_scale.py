@@ -79,8 +79,6 @@ def tick(mounts: list[MountWork]) -> None:
         mount.source_lanes_wanted()
         mount.peers_wanted(most=6)
         mount.pass_over_silent_peers()
-        assert mount.ledger is not None
-        mount.ledger.registers()
         mount.drops()
 
 
@@ -110,7 +108,7 @@ def main(blocks: int, mounts: int, share: float, folder: str | None) -> None:
             ledger = Ledger(manifest, index_folder=Path(root))  # type: ignore[arg-type]
             work = MountWork(path=path, lock=lock, room=room)
             work.opened(ledger)
-            ledger.observe(spooled=np.arange(0), registered=np.arange(0))
+            ledger.observe(np.arange(0))
             works.append(work)
         for version in (1, 2):
             for work in works:
@@ -122,7 +120,7 @@ def main(blocks: int, mounts: int, share: float, folder: str | None) -> None:
             for work in works:
                 assert work.ledger is not None
                 for block in work.ledger.take(now=time.monotonic(), most=64, most_bytes=1 << 30, cursor="s"):
-                    work.ledger.located(block, spooled=True, registered=False)
+                    work.ledger.located(block, here=True)
             began = time.process_time()
             tick(works)
             ticks.append(time.process_time() - began)

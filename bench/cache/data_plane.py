@@ -6,7 +6,7 @@ The operator's controllers, with the production rhythm and an API server in memo
 workers and their agents, and a real S3 server; all of these are processes of their own, and so is a listing. One
 Dataset is replicated on both nodes. Prints one line of JSON:
 
-* seconds until it is mounted and listed, until it is Ready (readable) and until the master knows all copies
+* seconds until it is listed, and until it is Ready (readable)
 * the longest pause of the operator's event loop, whose thread has precedence over the processes beside it, which share
   its processors here alone; and the memory of its process that is its own (the API server in memory and the handles of
   the other processes are in it)
@@ -33,18 +33,13 @@ import click
 from bench.cache.cache_lab import KEYS, Lab, lab
 from bench.cache.socket_bytes import SocketBytes
 from bench.control_plane.operator_scale import resident_mib
-from tests.engine.agents.agent_nodes import AgentCluster, agents_of
-from tests.support.programs.ports import free_ports
+from tests.engine.agents.agent_nodes import AgentCluster, ExportCaches, exports_of
 from tests.unit.control.cluster import Cluster
 
 from tdcs.alluxio import profile
 from tdcs.alluxio.profile import FILE_BYTES
-from tdcs.control.cache_registry import Cache, CachePool
 from tdcs.control.context import Settings
-from tdcs.control.operator.cache_factory import serve_manifests
 from tdcs.control.operator.operator_command import spare_lasting_objects
-from tdcs.listing.lister import ProcessLister
-from tdcs.listing.source_size import SourceSize
 from tdcs.model.kube_resources import CACHE_CLUSTERS
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -84,26 +79,19 @@ def master_heap(files: int) -> int:
 
 
 @asynccontextmanager
-async def operator_on(place: Lab, agents: AgentCluster, *, heap: int) -> AsyncIterator[Cluster]:
+async def operator_on(
+    place: Lab, caches: ExportCaches, agents: AgentCluster, *, heap: int
+) -> AsyncIterator[Cluster]:
     """The controllers on a cache with its agents. `heap`: of its master, in bytes."""
-    (port,) = free_ports(1)
-    cache = Cache(
-        engine=agents.engine,
-        agents=agents.client,
-        check_size=SourceSize(),
-        lister=ProcessLister(master=place.cache.target, folder=agents.manifests),
+    made = Cluster(
+        engine=agents.engine,  # type: ignore[arg-type]
+        nodes={node: {} for node in agents.nodes},
+        settings=Settings(),
+        most_wait=math.inf,
+        caches=caches.seen_by,
     )
-    caches = CachePool(make=lambda _: cache, folder=agents.manifests, manifest_url=f"http://127.0.0.1:{port}")
-    async with (
-        serve_manifests(agents.manifests, port=port),
-        Cluster(
-            engine=agents.engine,  # type: ignore[arg-type]
-            nodes={node: {} for node in agents.nodes},
-            settings=Settings(),
-            most_wait=math.inf,
-            caches=lambda _: caches,
-        ) as cluster,
-    ):
+    caches.api = made.server
+    async with made as cluster:
         await cluster.create_keys(account=KEYS.access_key_id, key=KEYS.secret_access_key)
         store = {"name": "store", "endpoints": [place.store.options["endpoint"]]}
         await cluster.create_cache(sources=[store], master={"jvmOptions": [f"-Xmx{heap // MIB}m"]})
@@ -124,9 +112,8 @@ async def loaded(
     uri: str,
     options: dict[str, Any],
     expected: int,
-    registers: bool,
 ) -> dict[str, Any]:
-    """Make the Dataset, and follow it until all of it is readable, or also registered. `expected`: its files."""
+    """Make the Dataset, and follow it until all of it is readable. `expected`: its files."""
     watch, sockets, began = Watch(), SocketBytes(), time.monotonic()
     watching = [asyncio.create_task(watch.follow()), asyncio.create_task(sockets.follow())]
     nodes = len(agents.nodes)
@@ -137,20 +124,10 @@ async def loaded(
         placement={"mode": "Replicate", "nodeCount": nodes},
     )
     await cluster.until(lambda: cluster.status().get("totalFiles"), deadline=deadline)
-    files, size = cluster.status()["totalFiles"], cluster.status()["totalBytes"]
+    files = cluster.status()["totalFiles"]
     listed, of_listing = time.monotonic() - began, sockets.total
     await cluster.until(lambda: cluster.status().get("state") == "Ready", deadline=deadline)
     ready = time.monotonic() - began
-    path = cluster.status()["mountPath"]
-
-    def registered() -> int:
-        states = agents.client.states().values()
-        return sum(state.mounts[path].registered_bytes for state in states if path in state.mounts)
-
-    found: dict[str, Any] = {}
-    if registers:
-        await cluster.until(lambda: registered() == nodes * size, deadline=deadline)
-        found["registered_seconds"] = round(time.monotonic() - began, 1)
     sockets.look()
     for task in watching:
         task.cancel()
@@ -159,7 +136,6 @@ async def loaded(
         "copies": nodes,
         "listed_seconds": round(listed, 1),
         "ready_seconds": round(ready, 1),
-        **found,
         "longest_pause_ms": round(1000 * watch.longest, 1),
         "memory_mib": round(resident_mib()),
         "socket_bytes_per_file": {
@@ -202,25 +178,18 @@ async def killed(cluster: Cluster, place: Lab, agents: AgentCluster) -> dict[str
     }
 
 
-async def run(*, files: int, size: int, copies: int, registers: bool, kills: bool) -> dict[str, Any]:
+async def run(*, files: int, size: int, copies: int, kills: bool) -> dict[str, Any]:
     """All of it, on a cluster of its own."""
     heap, capacity = master_heap(files), 4 * GIB + files * size
     with lab(workers=copies, capacity=capacity, master_heap=heap) as place:
         source = place.store.fill("bench", files=files, size=size)
         options = {**source.options, "pathStyle": True}
         folder = place.cache.folder / "manifests"
-        async with agents_of(place.cache, folder=folder, capacity=capacity) as agents:
+        async with exports_of(place.cache, folder=folder, capacity=capacity) as (caches, agents):
             spare_lasting_objects()  # as the operator's command does
             precedence = take_precedence()
-            async with operator_on(place, agents, heap=heap) as cluster:
-                found = await loaded(
-                    cluster,
-                    agents,
-                    uri=source.uri,
-                    options=options,
-                    expected=files,
-                    registers=registers,
-                )
+            async with operator_on(place, caches, agents, heap=heap) as cluster:
+                found = await loaded(cluster, agents, uri=source.uri, options=options, expected=files)
                 found["precedence"] = precedence
                 if kills:
                     found["ledger"] = await killed(cluster, place, agents)
@@ -231,11 +200,10 @@ async def run(*, files: int, size: int, copies: int, registers: bool, kills: boo
 @click.option("--files", default=20_000, show_default=True)
 @click.option("--size", default=1000, show_default=True, help="Bytes of each.")
 @click.option("--copies", default=2, show_default=True, help="One on each of so many nodes.")
-@click.option("--registers/--readable", default=True, show_default=True, help="Follow it until it is so.")
 @click.option("--kills/--no-kills", default=True, show_default=True, help="Kill a worker at the end.")
-def main(files: int, size: int, copies: int, registers: bool, kills: bool) -> None:
+def main(files: int, size: int, copies: int, kills: bool) -> None:
     """Measure an operator on a real cache."""
-    found = asyncio.run(run(files=files, size=size, copies=copies, registers=registers, kills=kills))
+    found = asyncio.run(run(files=files, size=size, copies=copies, kills=kills))
     machine = {"cpus": os.cpu_count(), "load_1m": round(os.getloadavg()[0], 1)}
     click.echo(json.dumps({"bench": "data_plane", "files": files, "size": size, **found, **machine}))
 

@@ -10,7 +10,6 @@ fails above the bar. As root::
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import tempfile
@@ -85,10 +84,9 @@ def measure(root: Path, *, rest_seconds: float) -> dict[str, object]:
         capacity=1 << 40,
         control_port=control,
         block_port=blocks,
-        worker=None,
     )
     agent.tier.mkdir()
-    asyncio.run(prepare(tier=agent.tier, master=""))
+    prepare(agent.tier)
     with miniature_node() as node, reader_node() as reader:
         try:
             agent.process.start()

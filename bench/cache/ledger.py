@@ -31,7 +31,7 @@ from tdcs.engine.agent_client import AgentAddress, HttpAgents
 from tdcs.listing.folder import ManifestFolder
 from tdcs.model.agent_state import ALL_SLOTS, Assignment, MountState, Part, SourceAccess
 from tdcs.model.cache_engine import Block, CachedFile
-from tdcs.node.agent.disk.epoch import enter_epoch
+from tdcs.node.agent.disk.own_ids import enter_own_ids
 from tdcs.node.agent.disk.tier import Disk
 
 JOURNAL = "0a1b2c3d-bench"
@@ -46,8 +46,7 @@ def make_disk(root: Path, *, blocks: int) -> Version:
     """A tier with so many blocks of one byte, and their manifest."""
     tier = root / "tier"
     disk = Disk(tier)
-    enter_epoch(disk, journal=JOURNAL)
-    disk.blocks.mkdir(parents=True, exist_ok=True)
+    enter_own_ids(disk)
     files = []
     for number in range(blocks):
         path = f"train/n{number // PER_FOLDER:08d}/n{number:08d}.JPEG"
@@ -56,7 +55,7 @@ def make_disk(root: Path, *, blocks: int) -> Version:
         files.append(CachedFile(path=path, length=1, blocks=(block,), tag=f'"{number:032x}"'))
     version = make_version(files, folder=root / "manifests", source=SourceAccess(uri=SOURCE))
     for place in range(version.manifest.blocks):
-        put_block(disk, version.manifest, place, b"x", folder=disk.blocks)
+        put_block(disk, version.manifest, place, b"x")
     content = version.folder.file(version.manifest.digest).read_bytes()
     ManifestFolder(disk.manifests).file(version.manifest.digest).write_bytes(content)
     return version
@@ -120,14 +119,14 @@ class Truth:
     def remove(self, count: int) -> None:
         """Remove blocks by hand."""
         for identifier in self._ids[:count]:
-            os.unlink(self._disk.blocks / str(identifier))
+            os.unlink(self._disk.spool / str(identifier))
         del self._ids[:count]
         self.held -= count
 
     def wipe(self) -> None:
         """Take all blocks away at once."""
-        self._disk.blocks.rename(self._disk.tier / "wiped")
-        self._disk.blocks.mkdir()
+        self._disk.spool.rename(self._disk.tier / "wiped")
+        self._disk.spool.mkdir()
         self.held = 0
 
     async def known(self) -> float:

@@ -133,10 +133,9 @@ async def started(root: Path, version: Version) -> AgentProcess:
         capacity=1 << 40,
         control_port=control,
         block_port=blocks,
-        worker=None,
     )
     agent.tier.mkdir(parents=True)
-    await prepare(tier=agent.tier, master="")
+    await asyncio.to_thread(prepare, agent.tier)
     manifest = version.folder.file(version.manifest.digest)
     shutil.copy(manifest, agent.disk.manifests / manifest.name)
     await asyncio.to_thread(agent.process.start)

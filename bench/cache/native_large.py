@@ -83,14 +83,13 @@ class Cache:
             capacity=1 << 40,
             control_port=control,
             block_port=blocks,
-            worker=None,
         )
 
     async def start(self) -> None:
         manifest = self.version.folder.file(self.version.manifest.digest)
         for agent in self.agents:
             agent.tier.mkdir()
-            await prepare(tier=agent.tier, master="")
+            await asyncio.to_thread(prepare, agent.tier)
             shutil.copy(manifest, agent.disk.manifests / manifest.name)
             agent.process.launch()
         for agent in self.agents:

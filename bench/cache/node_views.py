@@ -63,7 +63,7 @@ def make_node(root: Path, files: int, here: float) -> str:
     digest = manifests.write(builder)
     manifest = manifests.open(digest)
     for block in manifest.blocks_at(np.array(present, dtype=np.int64)):
-        put_block(disk, manifest, int(block), b"x", folder=disk.blocks)
+        put_block(disk, manifest, int(block), b"x")
     make_ready(disk)
     return digest
 

@@ -6,9 +6,8 @@
 Before the agents, the operator's process dealt out every block and carried small ones between nodes through its own
 memory; commit 62efc19 is the last that did. It is checked out into a temporary folder and runs there with the Python
 environment of this checkout. Each of the two loads the files from an unshaped S3 store onto one node, and onto three;
-`files_per_s` counts a file once for three copies. A file counts as loaded when the cache's master knows all of its
-copies; the agents' files are readable before that, which `readable_per_s` counts. Processor time is that of all
-processes until the master knows everything, the operator's too.
+`files_per_s` counts a file once for three copies. A file counts as loaded when all of its copies can be read; for the
+previous loader the cache's master knows them by then. Processor time is that of all processes, the operator's too.
 Prints one line of JSON. Needs root, and the history of the repository.
 """
 
@@ -27,7 +26,7 @@ from typing import Any
 
 import click
 
-KEYS = ("readable_per_s", "files_per_s", "cpu_ms_per_copy")
+KEYS = ("files_per_s", "cpu_ms_per_copy")
 ROOT = Path(__file__).resolve().parents[2]
 PREVIOUS = """
 import asyncio, json, sys
@@ -62,15 +61,11 @@ def measured(folder: Path, *command: str) -> dict[str, Any]:
 
 
 def figures(result: Mapping[str, Any], *, files: int, nodes: int) -> dict[str, float]:
-    """Files a second and milliseconds of processors for each copied file.
-
-    The previous loader has one time: it reads through the workers, so what is loaded is readable and registered.
-    """
+    """Files a second and milliseconds of processors for each copied file."""
     one = result[f"nodes_{nodes}"]
     used = sum(value for kind, value in one["cpu_seconds"].items() if kind != "of_processors")
     return {
-        "readable_per_s": round(files / one.get("readable_seconds", one.get("seconds"))),
-        "files_per_s": round(files / one.get("registered_seconds", one.get("seconds"))),
+        "files_per_s": round(files / one.get("readable_seconds", one.get("seconds"))),
         "cpu_ms_per_copy": round(1000 * used / (files * nodes), 2),
     }
 

@@ -56,7 +56,7 @@ def load(version: Version, folder: Path, source: Throttled) -> tuple[float, int]
     disk.prepare()
     mount = MountWork(path=MOUNT, lock=threading.RLock(), room=Room(capacity=1 << 40, free=lambda: 1 << 40))
     ledger = Ledger(version.manifest)
-    ledger.observe(spooled=np.arange(0), registered=np.arange(0))
+    ledger.observe(np.arange(0))
     mount.opened(ledger)
     mount.assign(version.assignment())
     mount.source.read_by(source)

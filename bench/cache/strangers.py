@@ -1,8 +1,7 @@
 """How soon an agent is rid of what belongs to nothing: all blocks of a version that no manifest names any more.
 
-So many files lie on a real disk, a share of them in the worker's folder, and say what they are; the agent starts and
-works by another version. The worker is one that answers at once: what a real one takes comes on top (some 1 ms of its
-processor time for each of its blocks). Prints one line of JSON; fails when it takes longer than the bar::
+So many files lie on a real disk, and say what they are; the agent starts and works by another version. Prints one line
+of JSON; fails when it takes longer than the bar::
 
     PYTHONPATH=.:operator python bench/cache/strangers.py --strangers 1000000 --folder FOLDER
 """
@@ -22,50 +21,36 @@ import click
 import xxhash
 from tests.support.dataplane.agents import MOUNT, make_version
 
-from tdcs.alluxio.worker_blocks import WorkerBlocks
 from tdcs.model.agent_state import SourceAccess
 from tdcs.model.block_identity import BlockIdentity, mount_key
 from tdcs.model.cache_engine import Block, CachedFile
 from tdcs.node.agent.blocks.inventory import Inventory
 from tdcs.node.agent.blocks.strays import Strays
 from tdcs.node.agent.disk.disk_room import Room
-from tdcs.node.agent.disk.tier import Disk
+from tdcs.node.agent.disk.tier import Disk, Place
 from tdcs.node.agent.mount.block_ledger import Ledger
 from tdcs.node.agent.mount.mount_work import MountWork
-from tdcs.node.agent.transfer.registrar import Registrar
 from tdcs.node.file_facts import FileFacts
 
 SOURCE = SourceAccess(uri="s3://imagenet")
 BAR_SECONDS = 120.0
 
 
-class Worker(WorkerBlocks):
-    """A worker that removes at once."""
-
-    def __init__(self, blocks: Path) -> None:
-        self._folder = str(blocks)
-
-    async def remove(self, block_id: int) -> None:
-        await asyncio.to_thread(os.unlink, f"{self._folder}/{block_id}")
-
-
-def make_strangers(disk: Disk, *, count: int, registered: float) -> None:
+def make_strangers(disk: Disk, *, count: int) -> None:
     """Files of one byte, of a version that nobody lists."""
     disk.prepare()
-    disk.blocks.mkdir(parents=True)
     mount, found = mount_key(MOUNT), xxhash.xxh3_64_intdigest(b"x")
     for number in range(count):
-        folder = disk.blocks if number < count * registered else disk.spool
-        path = f"{folder}/{(number + 1) << 24}"
+        path = f"{disk.spool}/{(number + 1) << 24}"
         fd = os.open(path, os.O_WRONLY | os.O_CREAT)
         os.write(fd, b"x")
         os.close(fd)
         disk.facts.write(path, FileFacts(BlockIdentity(mount, number.to_bytes(16, "little"), 0), 1, found))
 
 
-async def measure(root: Path, *, count: int, registered: float) -> dict[str, float]:
+async def measure(root: Path, *, count: int) -> dict[str, float]:
     """Seconds for the look that finds the strangers, and for their removal."""
-    make_strangers(Disk(root / "tier"), count=count, registered=registered)
+    make_strangers(Disk(root / "tier"), count=count)
     os.sync()
     file = CachedFile(
         path="new",
@@ -80,16 +65,14 @@ async def measure(root: Path, *, count: int, registered: float) -> dict[str, flo
     mount.opened(Ledger(version.manifest))
     mount.assign(version.assignment())
     inventory = Inventory(disk=disk, room=room, lock=lock)
-    strays = Strays(
-        disk=disk, inventory=inventory, registrar=Registrar(worker=Worker(disk.blocks), disk=disk)
-    )
+    strays = Strays(disk=disk, inventory=inventory)
     before, began, processor = _peak(), time.monotonic(), time.process_time()
     inventory.look([mount])
     looked = time.monotonic()
     while strays.due([mount], emptied=False):
         await strays.remove([mount], emptied=False)
     ended = time.monotonic()
-    left = len(disk.spooled()) + len(disk.registered_ids())
+    left = len(disk.ids_at(Place.SPOOL))
     assert not left, f"{left} files are left"
     return {
         "strangers": count,
@@ -106,12 +89,11 @@ def _peak() -> int:
 
 @click.command()
 @click.option("--strangers", default=1_000_000)
-@click.option("--registered", default=0.1, help="Share of them that the worker has.")
 @click.option("--folder", type=click.Path(path_type=Path), required=True)
-def main(strangers: int, registered: float, folder: Path) -> None:
+def main(strangers: int, folder: Path) -> None:
     """Measure it once."""
     with tempfile.TemporaryDirectory(prefix="strangers-", dir=folder) as root:
-        found = asyncio.run(measure(Path(root), count=strangers, registered=registered))
+        found = asyncio.run(measure(Path(root), count=strangers))
     print(json.dumps(found))
     seconds = found["look_seconds"] + found["removal_seconds"]
     assert seconds < BAR_SECONDS, f"{seconds} s, and {BAR_SECONDS} s are the bar"

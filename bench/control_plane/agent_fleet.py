@@ -106,7 +106,6 @@ class Fleet:
             held_bytes=slots.bytes_in(held, sizes),
             complete=held,
             present=held,
-            registered_bytes=slots.bytes_in(held, sizes),
             parts=tuple(
                 PartState(
                     name=part.name,

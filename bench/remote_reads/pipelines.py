@@ -51,6 +51,8 @@ async def measure(options: argparse.Namespace) -> None:
             version = await agents.version(Source(uri=f"file://{source}"))
             await agents.give(THERE, version)
             await agents.holds(THERE, version, deadline=120)
+            files = {str(file.relative_to(source)): file.read_bytes() for file in source.rglob("*.*")}
+            await agents.exported(version.manifest.path, files, THERE)
             client = await asyncio.to_thread(place.cache.mount_fuse, HERE)
             giver, state = agents.nodes[THERE], agents.state(THERE)
             assert state is not None

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.engine.agents.agent_nodes import AgentCluster
 from tests.engine.servers import S3Server
-from tests.engine.views.viewing import ELSEWHERE, HERE, Bench, digest, native, sums_of
+from tests.engine.views.viewing import Bench, digest, native, sums_of
 from tests.support.chaos import Fault, PossibleFault, Step
 from tests.support.programs.processes import Process
 from tests.unit.control.cluster import Cluster
@@ -203,14 +203,17 @@ class ChaosWorld:
             await server.delete(DATASETS, name=name, namespace="n")
         await self.operator.until(lambda: not server.store(DATASETS), deadline=SETTLED_SECONDS)
         await self.operator.until(lambda: not self.leaks(), deadline=SETTLED_SECONDS)
-        assert not [path for path in await self.bench.engine.mounts() if path.startswith("/datasets/")]
         assert not server.store(PERSISTENT_VOLUMES)
 
     def leaks(self) -> list[str]:
-        """Files of blocks that are left on the nodes."""
-        return [
-            str(file) for node in (HERE, ELSEWHERE) for file in self.bench.cluster.block_files(node).values()
+        """Files of blocks that are left on the nodes, by whichever name."""
+        lent = [file for node in self.agents.nodes for file in self.bench.cluster.block_files(node).values()]
+        folders = [
+            folder
+            for agent in self.agents.nodes.values()
+            for folder in (agent.disk.spool, agent.disk.kept, agent.disk.large.folders.whole)
         ]
+        return [str(file) for file in (*lent, *(file for folder in folders for file in folder.iterdir()))]
 
     def path_of(self, name: str) -> str:
         return str(self.operator.status(name)["mountPath"])

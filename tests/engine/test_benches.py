@@ -65,7 +65,7 @@ def test_agents_load_beside_alluxios_own_ways() -> None:
     (found,) = lines("bench/cache/agent_loading.py", "one-node", "--part=0.005", "--rounds=1")
     ways = ("master_driven", "distributed_load", "distributed_load_batch_20")
     assert all(found[way]["files_per_s"] > 0 for way in ways)
-    assert found["agent"]["readable_per_s"] >= found["agent"]["registered_per_s"] > 0
+    assert found["agent"]["readable_per_s"] > 0
 
 
 @SLOW

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from tests.engine.agents.agent_nodes import AgentCluster, ExportCaches, exports_of
-from tests.engine.agents.test_export import master_of
 from tests.engine.conftest import LARGE, SMALL
 from tests.engine.contract import MIB, SMALL_CAPACITY
 from tests.engine.servers import AlluxioCluster, S3Server
@@ -24,7 +23,6 @@ from tests.support.report import Measured
 from tests.support.waiting import at_this_load, eventually_async
 from tests.unit.control.cluster import Cluster
 
-from tdcs.alluxio.exported_files import ExportedFiles
 from tdcs.alluxio.master import Master
 from tdcs.alluxio.rpc import FILE_SYSTEM, RpcFailureError
 from tdcs.api.names import DEFAULT_CACHE_CLUSTER
@@ -147,23 +145,6 @@ async def as_read_by_jobs(
     await cluster.until(lambda: cluster.nodes(name) == {node: size_of(files)}, deadline=BEHIND_OUR_BACK)
 
 
-async def until_exported(agents: AgentCluster, path: str, files: Mapping[str, bytes], *nodes: str) -> None:
-    """Wait until Alluxio has each file, on these nodes."""
-    async with master_of(agents.cluster.target) as master:
-        exported = ExportedFiles(master)
-
-        async def there() -> bool:
-            for name, content in files.items():
-                found = await exported.find(f"{path}/{name}")
-                if found is None or not found.is_whole or found.length != len(content):
-                    return False
-                if found.workers != set(nodes):
-                    return False
-            return True
-
-        await eventually_async(there, deadline=240, describe=agents.describe, interval=0.5)
-
-
 @pytest.mark.timeout(600)
 @pytest.mark.failure_mode("source-away-during-drain")
 async def test_a_worker_is_drained_while_the_source_is_away_and_every_byte_is_read_from_the_other(
@@ -192,7 +173,7 @@ async def test_a_worker_is_drained_while_the_source_is_away_and_every_byte_is_re
     await asyncio.to_thread(own.workers[SMALL].kill)
     await asyncio.to_thread(served[1].nodes[SMALL].process.kill)
     for place, files in ((path, loaded), (by_jobs, read)):
-        await until_exported(served[1], place, files, LARGE)
+        await served[1].exported(place, files, LARGE)
     client = await asyncio.to_thread(own.mount_fuse, LARGE)
     for place, files in ((path, loaded), (by_jobs, read)):
         wanted = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
@@ -226,7 +207,7 @@ async def test_the_status_is_true_soon_after_a_load_a_hand_and_a_death(
 
     await eventually_async(loaded, deadline=120, interval=0.05)
     ours = await seconds_until(cluster, lambda: cluster.nodes("by-jobs") == held, deadline=AFTER_A_LOAD)
-    await until_exported(agents, path, files, *held)
+    await agents.exported(path, files, *held)
 
     # Alluxio frees nothing of it by hand: it could not be read through again.
     master = Master(target=own.target, patience=30)
@@ -248,7 +229,7 @@ async def test_the_status_is_true_soon_after_a_load_a_hand_and_a_death(
     by_hand = await seconds_until(cluster, lambda: cluster.nodes("by-jobs") != held, deadline=BEHIND_OUR_BACK)
     measured(f"status true {ours:.1f} s after a load, {by_hand:.1f} s after files were removed by hand")
     await cluster.until(lambda: cluster.nodes("by-jobs") == held, deadline=2 * BEHIND_OUR_BACK)
-    await until_exported(agents, path, files, *held)
+    await agents.exported(path, files, *held)
 
     # A worker's pod dies, its agent with it, and comes back with what it holds. (An agent whose worker alone is lost
     # still gives what is on its disk.)
@@ -273,4 +254,4 @@ async def test_the_status_is_true_soon_after_a_load_a_hand_and_a_death(
         f"a killed worker: Lost after {lost:.1f} s, its bytes struck {ledger:.1f} s later; "
         f"back: Ready after {back:.1f} s, its bytes {again:.1f} s later"
     )
-    await until_exported(agents, path, files, *held)
+    await agents.exported(path, files, *held)

@@ -11,18 +11,22 @@ A run prints its seed and every round. Here it is short. The form on a cluster o
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.engine.agents.agent_nodes import caches_of
+from tests.engine.agents.agent_nodes import exports_of
 from tests.engine.chaos_world import STEADY, Change, ChaosWorld, PodReads
-from tests.engine.contract import BLOCK_SIZE, MIB
+from tests.engine.contract import MIB
 from tests.engine.views.viewing import ELSEWHERE, HERE, Bench
 from tests.support.chaos import steps
+from tests.support.programs.ports import free_ports
 from tests.unit.control.cluster import QUICK, Cluster
+
+from tdcs.control.operator.cache_factory import serve_manifests
 
 SECONDS = float(os.environ.get("TDCS_CHAOS_SECONDS", "12"))
 SEED = int(os.environ.get("TDCS_CHAOS_SEED", "1"))
@@ -34,18 +38,26 @@ CAPACITY = {HERE: 256 * MIB, ELSEWHERE: 64 * MIB}
 async def test_whatever_is_killed_or_paused_no_byte_is_wrong_and_the_end_is_that_of_a_quiet_run(
     bench: Bench, tmp_path: Path
 ) -> None:
-    async with (
-        caches_of(bench.cluster, folder=tmp_path / "manifests", capacity=CAPACITY, block_size=BLOCK_SIZE) as (
-            caches,
-            agents,
-        ),
-        Cluster(
+    (port,) = free_ports(1)
+    async with contextlib.AsyncExitStack() as stack:
+        caches, agents = await stack.enter_async_context(
+            exports_of(bench.cluster, folder=tmp_path / "manifests", capacity=CAPACITY)
+        )
+        operator = Cluster(
             engine=agents.engine,  # type: ignore[arg-type]
             nodes={HERE: {}, ELSEWHERE: {}},
-            settings=replace(QUICK, give_up_seconds=30.0),
-            caches=lambda _: caches,
-        ) as operator,
-    ):
+            settings=replace(QUICK, give_up_seconds=30.0, listing_seconds=60.0),
+            caches=caches.seen_by,
+        )
+        caches.api = operator.server
+        await stack.enter_async_context(operator)
+        await stack.enter_async_context(
+            serve_manifests(
+                agents.manifests, port=port, known=lambda name: operator.observer.known_agents(name)
+            )
+        )
+        bench.node.end_plugin()
+        bench.start_plugin(operator=f"127.0.0.1:{port}")
         world = ChaosWorld(bench=bench, agents=agents, operator=operator, seed=SEED)
         volume = await world.begin()
         print(f"seed {SEED}, {SECONDS:g} s")

@@ -185,8 +185,8 @@ async def blocks_of(engine: AlluxioEngine, path: str) -> list[Block]:
 async def test_agents_bring_and_a_fuse_client_reads_with_the_certificates_of_their_roles(
     cluster: AlluxioCluster, s3: S3Server, tmp_path: Path
 ) -> None:
-    """The whole way: mount and list as the operator, bring from a source and from a peer and register as agents,
-    workers' heartbeats, and a client that reads a block of another node and one of the source."""
+    """The whole way: bring from a source and from a peer and export as agents, workers' heartbeats, and a client that
+    reads blocks of other nodes."""
     s3.make_bucket("trusted")
     s3.put_files("trusted", {f"data/{name}": content for name, content in FILES.items()})
     async with agents_of(cluster, folder=tmp_path / "manifests", capacity=CAPACITY) as agents:
@@ -197,12 +197,12 @@ async def test_agents_bring_and_a_fuse_client_reads_with_the_certificates_of_the
         await agents.give(TWO, version, origin=NO_SLOTS, source=None, peers=[peer])
         await agents.holds(TWO, version)
         assert agents.nodes[TWO].content(version) == FILES
+        await agents.exported(version.manifest.path, FILES, ONE, TWO)
         path = version.manifest.path.lstrip("/")
         fuse = await asyncio.to_thread(cluster.mount_fuse, "node-3")
         for name, content in FILES.items():
             assert await asyncio.to_thread((fuse.folder / path / name).read_bytes) == content
         await asyncio.to_thread(fuse.stop)
-        await agents.engine.unmount(path=version.manifest.path)
 
 
 @pytest.mark.threat("alluxio-rpc")

@@ -44,7 +44,7 @@ def _node_plugin() -> CollectorRegistry:
 
 def _agent() -> CollectorRegistry:
     state = AgentState(node="", instance="", revision=0)
-    agent = SimpleNamespace(state=state, mounts={}, registrar=SimpleNamespace(registered=0, removed=0))
+    agent = SimpleNamespace(state=state, mounts={}, dropper=SimpleNamespace(dropped=0))
     return agent_registry(cast("Agent", agent))
 
 

@@ -219,7 +219,6 @@ class MountState(msgspec.Struct, frozen=True, kw_only=True):
         held_bytes: bytes of blocks of the manifest that lie here, assigned or not.
         complete: slots of which every block lies here (of all files, whatever the parts say).
         present: slots of which at least one block lies here.
-        registered_bytes: those of `held_bytes` that the cache's master knows of.
         parts: progress of each part of the assignment.
         failures: files that cannot be had for now, by the reason's code. All decisions are made by these counts.
         failing: slots with blocks that cannot be had here for now.
@@ -232,7 +231,7 @@ class MountState(msgspec.Struct, frozen=True, kw_only=True):
         source_bytes, peer_bytes: what was read from the source and from peers since the process began.
         cross_zone_bytes: those of the latter that came from other zones.
         source_rate, peer_rate: the same in bytes a second, over the last seconds.
-        busy: whether something is still being pulled, registered or dropped.
+        busy: whether something is still being pulled or dropped.
         fills: whether what is read from the source for readers is kept here now.
     """
 
@@ -243,7 +242,6 @@ class MountState(msgspec.Struct, frozen=True, kw_only=True):
     held_bytes: Count = 0
     complete: Bitmap = NO_SLOTS
     present: Bitmap = NO_SLOTS
-    registered_bytes: Count = 0
     parts: tuple[PartState, ...] = ()
     failures: dict[FailureCode, FailureCount] = {}
     failing: Bitmap = NO_SLOTS
@@ -273,7 +271,7 @@ class AgentState(msgspec.Struct, frozen=True, kw_only=True):
         instance: new with every start of the process.
         revision: grows with every change of what is said here; the long poll waits for another one.
         capacity_bytes: what the cache may hold on this disk.
-        used_bytes: blocks of all mounts, registered or not, bytes that only views keep alive included.
+        used_bytes: blocks of all mounts, bytes that only views keep alive included.
         kept_bytes: those that only views keep alive.
         disk_free_bytes: what the file system has left.
         journal: the identity of the journal that the blocks belong to.

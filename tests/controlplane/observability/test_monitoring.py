@@ -25,7 +25,7 @@ from tests.controlplane.job_world import JobWorld, jobs
 from tests.controlplane.operator_world import CHECKOUT
 from tests.processes.csi.view_node import ViewNode
 from tests.support.dataplane.agent_processes import AgentProcess
-from tests.support.dataplane.agents import JOURNAL, fill, folder_version
+from tests.support.dataplane.agents import fill, folder_version
 from tests.support.dataplane.node import cannot_mount, miniature_node, needs_fuse
 from tests.support.dataplane.readers import Giver, holder_of, reader_node, small_version, table_of
 from tests.support.generators.dashboard_picture import Line, draw, lines_of
@@ -35,7 +35,7 @@ from tests.support.programs.ports import free_ports
 from tests.support.twins.engine import Operation
 from tests.support.waiting import eventually
 
-from tdcs.node.agent.disk.epoch import enter_epoch
+from tdcs.node.agent.disk.own_ids import enter_own_ids
 
 __all__ = ["jobs"]
 
@@ -97,7 +97,7 @@ def start_agent(jobs: JobWorld, folder: Path) -> tuple[int, Callable[[], None]]:
         control_port=control,
         block_port=blocks,
     )
-    enter_epoch(agent.disk, journal=JOURNAL)
+    enter_own_ids(agent.disk)
     manifest = version.folder.file(version.manifest.digest)
     (agent.disk.manifests / manifest.name).write_bytes(manifest.read_bytes())
     jobs.plane.run(name="agent", argv=agent.process.argv)

@@ -14,10 +14,10 @@ from tests.engine.servers import AlluxioCluster
 from tests.support.dataplane.agent_processes import AGENT, AgentProcess
 from tests.support.dataplane.agents import Version
 from tests.support.programs.ports import free_ports
-from tests.support.twins.local_lister import LocalLister
 from tests.support.waiting import eventually_async
 
 from tdcs.alluxio import AlluxioEngine
+from tdcs.alluxio.exported_files import ExportedFiles, for_alluxio
 from tdcs.alluxio.rpc import Rpc
 from tdcs.api import names
 from tdcs.control.cache_registry import Cache, CachePool, Caches, ClusterObjects
@@ -25,6 +25,7 @@ from tdcs.control.operator.cache_factory import cache_of, serve_manifests, sweep
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
 from tdcs.kube.api import KubeApi
 from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.folder_listing import FolderAgents
 from tdcs.listing.one_listing import list_source
 from tdcs.listing.source_keys import SourceKeys
 from tdcs.listing.transfer import manifest_url
@@ -35,7 +36,7 @@ from tdcs.model.agent_state import (
     SourceAccess,
 )
 from tdcs.model.cache_engine import Source
-from tdcs.model.listing_limit import CheckSize, uncounted
+from tdcs.model.file_blocks import EXTENTS
 from tdcs.trust.contexts import Contexts
 from tdcs.trust.identity import Identify
 from tdcs.trust.roles import Role
@@ -55,9 +56,8 @@ def operator_of(cluster: AlluxioCluster) -> Identify | None:
 class AgentNode(AgentProcess):
     """The agent beside one worker."""
 
-    def __init__(self, *, cluster: AlluxioCluster, node: str, capacity: int, exports: bool = False) -> None:
+    def __init__(self, *, cluster: AlluxioCluster, node: str, capacity: int) -> None:
         self.cluster = cluster
-        self._exports = exports
         host = cluster.worker_hosts[node]
         self.trust = None
         if cluster.authority is not None:
@@ -76,24 +76,12 @@ class AgentNode(AgentProcess):
 
     async def prepare(self) -> None:
         """What the init container does, which succeeds."""
-        assert await self.try_prepare()
-
-    async def try_prepare(self) -> bool:
-        """Run the init container once; whether it succeeded."""
-        running = await asyncio.create_subprocess_exec(
-            *(*AGENT, "prepare", "--tier", str(self.tier)),
-            *(() if self._exports else ("--master", self.cluster.target)),
-            *(("--trust", str(self.trust)) if self.trust is not None else ()),
-        )
-        return await running.wait() == 0
+        running = await asyncio.create_subprocess_exec(*AGENT, "prepare", "--tier", str(self.tier))
+        assert await running.wait() == 0
 
 
 class AgentCluster:
-    """All agents of a cluster.
-
-    Args:
-        exports: whether ids of blocks are TDCS's own, and Alluxio is told of whole files.
-    """
+    """All agents of a cluster, which have Alluxio told of whole files."""
 
     def __init__(
         self,
@@ -103,23 +91,21 @@ class AgentCluster:
         folder: Path,
         capacity: int | Mapping[str, int],
         identify: Identify | None = None,
-        exports: bool = False,
     ) -> None:
         self.cluster = cluster
         self.engine = engine
-        self._exports = exports
         self.manifests = ManifestFolder(folder)
         self.nodes = {
             node: AgentNode(
                 cluster=cluster,
                 node=node,
                 capacity=capacity if isinstance(capacity, int) else capacity[node],
-                exports=exports,
             )
             for node in cluster.workers
         }
-        identify = identify or operator_of(cluster)
-        self.client = HttpAgents(poll_seconds=5, tls=Contexts(identify) if identify is not None else None)
+        self._identify = identify or operator_of(cluster)
+        tls = Contexts(self._identify) if self._identify is not None else None
+        self.client = HttpAgents(poll_seconds=5, tls=tls)
 
     async def start(self) -> None:
         """Prepare the disks, start the agents, and wait until the client sees them."""
@@ -137,16 +123,13 @@ class AgentCluster:
             {name: AgentAddress(url=node.url, blocks=node.address) for name, node in self.nodes.items()}
         )
 
-    async def version(self, source: Source, *, path: str | None = None, refresh: bool = False) -> Version:
-        """Mount a source, unless `path` is mounted already, and list it."""
-        mounted = path or f"/datasets/{uuid.uuid4().hex[:16]}"
-        if self._exports:
-            listed = await list_source(source=source, path=mounted, folder=self.manifests)
-        else:
-            if path is None:
-                await self.engine.mount(path=mounted, source=source)
-            lister = LocalLister(engine=self.engine, folder=self.manifests)
-            listed = await lister.list(path=mounted, refresh=refresh)
+    async def version(self, source: Source) -> Version:
+        """List a source."""
+        path = f"/datasets/{uuid.uuid4().hex[:16]}"
+        urls = {node: state.url for node, state in self.client.states().items()}
+        listed = await list_source(
+            source=source, path=path, folder=self.manifests, agents=FolderAgents(urls=urls), cut=EXTENTS
+        )
         pair = source.credentials
         access = SourceAccess(
             uri=source.uri,
@@ -178,27 +161,30 @@ class AgentCluster:
         state, path = self.state(node), version.manifest.path
         return (state.mounts if state else {}).get(path, MountState(mount=path))
 
-    async def holds(
-        self, node: str, version: Version, *, registered: bool = True, deadline: float = 60
-    ) -> None:
-        """Wait until a node holds all of a version, and the master knows it."""
+    async def holds(self, node: str, version: Version, *, deadline: float = 60) -> None:
+        """Wait until a node holds all of a version."""
 
         def there() -> bool:
             state = self.mount(node, version)
-            done = state.manifest == version.manifest.digest and state.held_bytes == version.bytes
-            return done and (not registered or state.registered_bytes == version.bytes)
+            return state.manifest == version.manifest.digest and state.held_bytes == version.bytes
 
         await eventually_async(there, deadline=deadline, describe=self.describe, interval=0.05)
 
-    async def placed(self, version: Version) -> dict[str, set[int]]:
-        """Blocks by node, as the master knows it."""
-        found: dict[str, set[int]] = {node: set() for node in self.nodes}
-        async for page in self.engine.files(path=version.manifest.path):
-            for file in page:
-                for block in file.blocks:
-                    for node in block.workers:
-                        found[node].add(block.id)
-        return found
+    async def exported(self, path: str, files: Mapping[str, bytes], *nodes: str) -> None:
+        """Wait until Alluxio has each file of a mount, on these nodes."""
+        async with master_of(self.cluster, self._identify) as master:
+            exported = ExportedFiles(master)
+
+            async def there() -> bool:
+                for name, content in files.items():
+                    found = await exported.find(f"{path}/{for_alluxio(name)}")
+                    if found is None or not found.is_whole or found.length != len(content):
+                        return False
+                    if found.workers != set(nodes):
+                        return False
+                return True
+
+            await eventually_async(there, deadline=240, describe=self.describe, interval=0.5)
 
     def manifest_url(self, node: str, version: Version) -> str:
         """Where a node's agent serves a manifest."""
@@ -228,22 +214,16 @@ async def agents_of(
     *,
     folder: Path,
     capacity: int | Mapping[str, int],
-    block_size: int = 1 << 30,
-    exports: bool = False,
 ) -> AsyncIterator[AgentCluster]:
     """Agents beside all workers of a running cluster; see `AgentCluster`."""
-    async with AlluxioEngine(
-        master=cluster.target, block_size=block_size, identify=operator_of(cluster)
-    ) as engine:
+    async with AlluxioEngine(master=cluster.target, identify=operator_of(cluster)) as engine:
         nodes = sorted(cluster.workers)
 
         async def registered() -> bool:
             return [info.name for info in await engine.workers() if info.live] == nodes
 
         await eventually_async(registered, deadline=120)
-        agents = AgentCluster(
-            cluster=cluster, engine=engine, folder=folder, capacity=capacity, exports=exports
-        )
+        agents = AgentCluster(cluster=cluster, engine=engine, folder=folder, capacity=capacity)
         try:
             await agents.start()
             yield agents
@@ -251,29 +231,14 @@ async def agents_of(
             await agents.close()
 
 
-class AgentCaches(CachePool):
-    """A real cache and its agents, for controllers under test; the agents outlive the controllers.
-
-    Args:
-        agents: the agents.
-        port: where the manifests are served.
-        check_size: counts sources before they are mounted.
-    """
-
-    def __init__(self, agents: AgentCluster, *, port: int, check_size: CheckSize = uncounted) -> None:
-        cache = Cache(
-            engine=agents.engine,
-            agents=agents.client,
-            lister=LocalLister(engine=agents.engine, folder=agents.manifests),
-            check_size=check_size,
-            check_keys=SourceKeys(),
-        )
-        super().__init__(
-            make=lambda _: cache, folder=agents.manifests, manifest_url=f"http://127.0.0.1:{port}"
-        )
-
-    async def close(self) -> None:
-        """The controllers end; the cache does not."""
+@asynccontextmanager
+async def master_of(cluster: AlluxioCluster, identify: Identify | None = None) -> AsyncIterator[Rpc]:
+    """The operator's connection to a master."""
+    rpc = Rpc(target=cluster.target, patience=30.0, identify=identify or operator_of(cluster))
+    try:
+        yield rpc
+    finally:
+        await rpc.close()
 
 
 class ExportCaches(CachePool):
@@ -331,7 +296,7 @@ async def exports_of(
     Alluxio told of what they hold."""
     (port,) = free_ports(1)
     async with (
-        agents_of(cluster, folder=folder, capacity=capacity, exports=True) as agents,
+        agents_of(cluster, folder=folder, capacity=capacity) as agents,
         serve_manifests(agents.manifests, port=port),
     ):
         caches = ExportCaches(agents, port=port)
@@ -339,21 +304,3 @@ async def exports_of(
             yield caches, agents
         finally:
             await caches.close()
-
-
-@asynccontextmanager
-async def caches_of(
-    cluster: AlluxioCluster,
-    *,
-    folder: Path,
-    capacity: int | Mapping[str, int],
-    block_size: int = 1 << 30,
-    check_size: CheckSize = uncounted,
-) -> AsyncIterator[tuple[AgentCaches, AgentCluster]]:
-    """Agents beside all workers of a running cluster, and what controllers under test reach them by."""
-    (port,) = free_ports(1)
-    async with (
-        agents_of(cluster, folder=folder, capacity=capacity, block_size=block_size) as agents,
-        serve_manifests(agents.manifests, port=port),
-    ):
-        yield AgentCaches(agents, port=port, check_size=check_size), agents

@@ -1,11 +1,10 @@
-"""Agents beside a real Alluxio: what they bring is registered, readable, dropped, and theirs again after a kill."""
+"""Agents beside a real Alluxio: what they bring is readable, exported, dropped, and theirs again after a kill."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import random
-import shutil
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -55,14 +54,6 @@ async def agents(cluster: AlluxioCluster, tmp_path: Path) -> AsyncIterator[Agent
         yield agents
 
 
-@pytest.fixture
-async def own_agents(alluxio_home: Path, tmp_path: Path) -> AsyncIterator[AgentCluster]:
-    """Agents beside a cluster of the test's own."""
-    with two_workers(alluxio_home, tmp_path / "alluxio") as made:
-        async with agents_of(made, folder=tmp_path / "manifests", capacity=CAPACITY) as agents:
-            yield agents
-
-
 def bucket_of(s3: S3Server, files: dict[str, bytes]) -> Source:
     bucket = f"b-{uuid.uuid4().hex}"
     s3.make_bucket(bucket)
@@ -107,7 +98,7 @@ async def test_an_agent_killed_in_the_middle_goes_on_from_what_lies_on_its_disk(
         await agents.give(ONE, version, bandwidth=10_000_000)
     await agents.holds(ONE, version)
     assert node.content(version) == files
-    assert (await agents.placed(version))[ONE] == set(version.manifest.block_ids.tolist())
+    await agents.exported(version.manifest.path, files, ONE)
 
 
 async def test_agent_and_worker_killed_together_lose_nothing_that_was_readable(
@@ -117,7 +108,7 @@ async def test_agent_and_worker_killed_together_lose_nothing_that_was_readable(
     version = await agents.version(bucket_of(s3, files))
     node, worker = agents.nodes[ONE], agents.cluster.workers[ONE]
     await agents.give(ONE, version)
-    await agents.holds(ONE, version, registered=False)
+    await agents.holds(ONE, version)
     for process in (node.process, worker):
         await asyncio.to_thread(process.kill)
     await asyncio.to_thread(node.process.start)
@@ -125,116 +116,72 @@ async def test_agent_and_worker_killed_together_lose_nothing_that_was_readable(
     await asyncio.to_thread(worker.start)
     await agents.give(ONE, version, source=None)
     await agents.holds(ONE, version, deadline=120)
-    ids = set(version.manifest.block_ids.tolist())
-
-    async def known() -> bool:
-        return (await agents.placed(version))[ONE] == ids
-
-    await eventually_async(known, deadline=60)
-
-
-async def test_blocks_of_a_journal_that_was_formatted_are_never_taken_for_new_ones(
-    own_agents: AgentCluster, s3: S3Server
-) -> None:
-    old, new = ({f"{number:03}.bin": os.urandom(10_000) for number in range(60)} for _ in range(2))
-    version = await own_agents.version(bucket_of(s3, old))
-    for node in (ONE, TWO):
-        await own_agents.give(node, version)
-        await own_agents.holds(node, version)
-    cluster = own_agents.cluster
-
-    for agent in own_agents.nodes.values():
-        await asyncio.to_thread(agent.process.kill)
-    await asyncio.to_thread(cluster.stop)
-    await asyncio.to_thread(shutil.rmtree, cluster.folder / "master")
-    await asyncio.to_thread(cluster.master.start)
-    for agent in own_agents.nodes.values():
-        await agent.prepare()
-        assert not agent.disk.registered_ids().size
-        assert not agent.disk.spooled().size
-    await asyncio.to_thread(cluster.start_workers)
-    for agent in own_agents.nodes.values():
-        await asyncio.to_thread(agent.process.start)
-
-    again = await own_agents.version(bucket_of(s3, new))
-    assert set(again.manifest.block_ids.tolist()) & set(version.manifest.block_ids.tolist()), "ids begin anew"
-    for node in (ONE, TWO):
-        await own_agents.give(node, again)
-        await own_agents.holds(node, again, deadline=120)
-        assert own_agents.nodes[node].content(again) == new
+    await agents.exported(version.manifest.path, files, ONE)
 
 
 @pytest.mark.failure_mode("block-open-while-dropped")
-async def test_a_block_that_a_reader_holds_open_is_dropped_when_it_is_closed(
+async def test_what_a_client_of_alluxios_holds_open_leaves_its_worker_when_it_is_closed(
     agents: AgentCluster, s3: S3Server
 ) -> None:
-    version = await agents.version(bucket_of(s3, {"read.bin": b"x" * 1_000_000, "other.bin": b"y" * 1_000}))
+    files = {"read.bin": b"x" * 1_000_000, "other.bin": b"y" * 1_000}
+    version = await agents.version(bucket_of(s3, files))
+    path, node = version.manifest.path, agents.nodes[ONE]
     await agents.give(ONE, version)
     await agents.holds(ONE, version)
+    await agents.exported(path, files, ONE)
     client = await asyncio.to_thread(agents.cluster.mount_fuse, ONE)
-    file = str(client.folder / version.manifest.path.lstrip("/") / "read.bin")
     reader = await asyncio.create_subprocess_exec(
-        *("sh", "-c", 'exec 3<"$0"; head -c 100 <&3; exec cat', file),
+        *("sh", "-c", 'exec 3<"$0"; head -c 100 <&3; exec cat', str(client.folder / path[1:] / "read.bin")),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
+
+    def lent(*lengths: int) -> bool:
+        return sorted(file.stat().st_size for file in node.disk.lent.glob("[0-9]*")) == list(lengths)
+
     try:
         assert reader.stdout is not None
         assert await asyncio.wait_for(reader.stdout.readexactly(100), timeout=60) == b"x" * 100
         await agents.give(ONE, version, parts=(), drop=ALL_SLOTS)
         await eventually_async(
-            lambda: agents.mount(ONE, version).held_bytes == 1_000_000, deadline=30, describe=agents.describe
+            lambda: not agents.mount(ONE, version).held_bytes, deadline=30, describe=agents.describe
         )
-        assert agents.nodes[ONE].content(version) == {"read.bin": b"x" * 1_000_000}
+        assert node.content(version) == {}
+        await eventually_async(lambda: lent(1_000_000), deadline=60, describe=agents.describe)
     finally:
         await reader.communicate(b"")  # ends its standard input, and so the reader
-    await eventually_async(
-        lambda: agents.mount(ONE, version).held_bytes == 0, deadline=60, describe=agents.describe
-    )
-    await agents.give(ONE, version)
-    await agents.holds(ONE, version)
+    await eventually_async(lent, deadline=90, describe=agents.describe)
 
 
-async def test_blocks_that_leave_and_come_again_are_registered_again(
-    agents: AgentCluster, s3: S3Server
-) -> None:
+async def test_what_leaves_and_comes_again_is_exported_again(agents: AgentCluster, s3: S3Server) -> None:
     files = {f"{number:04}.bin": os.urandom(10_000) for number in range(100)}
     version = await agents.version(bucket_of(s3, files))
     await agents.give(ONE, version)
     await agents.holds(ONE, version)
+    await agents.exported(version.manifest.path, files, ONE)
 
     await agents.give(ONE, version, parts=(), drop=ALL_SLOTS)
     await eventually_async(lambda: not agents.mount(ONE, version).held_bytes, deadline=30)
     await agents.give(ONE, version)  # at once: within the heartbeat that tells the master of the removals
     await agents.holds(ONE, version)
     assert agents.nodes[ONE].content(version) == files
+    await agents.exported(version.manifest.path, files, ONE)
 
 
-async def test_blocks_come_from_the_source_once_and_are_registered_on_both_nodes(
+async def test_data_comes_from_the_source_once_and_is_exported_by_both_nodes(
     agents: AgentCluster, s3: S3Server
 ) -> None:
     files = {f"train/{number:04}.bin": os.urandom(20_000) for number in range(300)}
-    files |= {
-        "large.bin": os.urandom(60_000_000),
-        "empty": b"",
-    }  # one block, larger than a worker's direct buffers
-    version = await agents.version(bucket_of(s3, files))
+    files |= {"large.bin": os.urandom(60_000_000)}  # larger than a worker's direct buffers
+    version = await agents.version(bucket_of(s3, files | {"empty": b""}))
     assert version.manifest.blocks == 301
 
     await agents.give(ONE, version, peers=[agents.nodes[TWO].peer()])
-    await agents.give(
-        TWO,
-        version,
-        origin=NO_SLOTS,
-        source=None,
-        peers=[agents.nodes[ONE].peer()],
-    )
+    await agents.give(TWO, version, origin=NO_SLOTS, source=None, peers=[agents.nodes[ONE].peer()])
     await agents.holds(ONE, version)
     await agents.holds(TWO, version)
 
-    assert agents.nodes[ONE].content(version) == agents.nodes[TWO].content(version) == files
-    ids = set(version.manifest.block_ids.tolist())
-    assert await agents.placed(version) == {ONE: ids, TWO: ids}
+    assert agents.nodes[ONE].content(version) == agents.nodes[TWO].content(version) == files | {"empty": b""}
     assert agents.mount(ONE, version).source_bytes == version.bytes
     assert agents.mount(TWO, version).peer_bytes == version.bytes
-    assert not ids.intersection(agents.nodes[ONE].disk.spooled().tolist())
+    await agents.exported(version.manifest.path, files, ONE, TWO)

@@ -5,21 +5,22 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.engine.agents.agent_nodes import AgentCluster, agents_of
+from tests.engine.agents.agent_nodes import AgentCluster, agents_of, master_of
 from tests.engine.agents.test_agent import CAPACITY, ONE, TWO, bucket_of, two_workers
-from tests.engine.agents.test_master_away import all_right, reading
 from tests.engine.servers import S3Server
 from tests.engine.views.test_names import NAMES
+from tests.support.dataplane.agent_processes import AgentProcess, read_by_wire
+from tests.support.dataplane.agents import Version
 from tests.support.waiting import eventually_async
 
 from tdcs.alluxio.export_sweep import ExportSweep
 from tdcs.alluxio.exported_files import ExportedFiles, for_alluxio
-from tdcs.alluxio.rpc import Rpc
 from tdcs.api import names
 from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS
 
@@ -30,8 +31,38 @@ FILES |= {f"train/{number:03}.bin": os.urandom(20_000) for number in range(60)}
 @pytest.fixture
 async def agents(alluxio_home: Path, tmp_path: Path) -> AsyncIterator[AgentCluster]:
     with two_workers(alluxio_home, tmp_path / "alluxio") as made:
-        async with agents_of(made, folder=tmp_path / "manifests", capacity=CAPACITY, exports=True) as agents:
+        async with agents_of(made, folder=tmp_path / "manifests", capacity=CAPACITY) as agents:
             yield agents
+
+
+def all_right(agent: AgentProcess, version: Version, files: Mapping[str, bytes]) -> bool:
+    """Whether an agent gives every file of a version, of one block each, right to the byte."""
+    manifest = version.manifest
+    found = read_by_wire(agent, manifest, range(manifest.blocks))
+    return found == {
+        block: files[manifest.file_path(manifest.file_of(block)).decode()] for block in range(manifest.blocks)
+    }
+
+
+@contextmanager
+def reading(agent: AgentProcess, version: Version, files: Mapping[str, bytes]) -> Iterator[list[bool]]:
+    """Read a version from an agent over and over while the body runs; whether each time was right."""
+    results, ended = list[bool](), threading.Event()
+
+    def read() -> None:
+        while not ended.is_set():
+            try:
+                results.append(all_right(agent, version, files))
+            except Exception:  # whatever it is, a read has failed
+                results.append(False)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    try:
+        yield results
+    finally:
+        ended.set()
+        thread.join()
 
 
 # Starts of JVMs.
@@ -46,26 +77,12 @@ async def test_alluxio_is_told_of_what_agents_hold_and_its_journal_may_be_lost_u
     await agents.give(ONE, version, peers=[two.peer()])
     await agents.give(TWO, version, origin=NO_SLOTS, source=None, peers=[one.peer()])
     for node in (ONE, TWO):
-        await agents.holds(node, version, registered=False)
+        await agents.holds(node, version)
 
-    async with master_of(cluster.target) as master:
+    async with master_of(cluster) as master:
         files = ExportedFiles(master)
 
-        async def exported(*nodes: str) -> bool:
-            for name, content in FILES.items():
-                found = await files.find(f"{path}/{for_alluxio(name)}")
-                if found is None or not found.is_whole or found.length != len(content):
-                    return False
-                if found.workers != set(nodes):
-                    return False
-            return True
-
-        async def until_exported(*nodes: str) -> None:
-            await eventually_async(
-                lambda: exported(*nodes), deadline=240, describe=agents.describe, interval=0.5
-            )
-
-        await until_exported(ONE, TWO)
+        await agents.exported(path, FILES, ONE, TWO)
         client = await asyncio.to_thread(cluster.mount_fuse, ONE)
 
         # The master is killed and its disk deleted, and a node's pod starts anew before there is another one.
@@ -81,7 +98,7 @@ async def test_alluxio_is_told_of_what_agents_hold_and_its_journal_may_be_lost_u
             assert all_right(one, version, FILES)
             await agents.give(ONE, version, source=None)
             await asyncio.to_thread(cluster.master.start)
-            await until_exported(ONE, TWO)
+            await agents.exported(path, FILES, ONE, TWO)
             assert len(reads) > 1
             assert all(reads)
         assert not agents.mount(ONE, version).source_bytes
@@ -94,7 +111,7 @@ async def test_alluxio_is_told_of_what_agents_hold_and_its_journal_may_be_lost_u
 
         # What leaves a node leaves its worker, and what leaves all of them is no file of Alluxio's any more.
         await agents.give(ONE, version, parts=(), drop=ALL_SLOTS)
-        await until_exported(TWO)
+        await agents.exported(path, FILES, TWO)
         await agents.give(TWO, version, source=None, parts=(), drop=ALL_SLOTS)
 
         sweep = ExportSweep(master=master, root=names.ENGINE_DATASETS_ROOT, mounts=nothing)
@@ -113,16 +130,6 @@ async def test_alluxio_is_told_of_what_agents_hold_and_its_journal_may_be_lost_u
         assert await sweep.folders() == [path]
         assert await sweep.sweep() == [path]
         assert await sweep.folders() == []
-
-
-@asynccontextmanager
-async def master_of(target: str) -> AsyncIterator[Rpc]:
-    """A connection to a master."""
-    rpc = Rpc(target=target, patience=30.0)
-    try:
-        yield rpc
-    finally:
-        await rpc.close()
 
 
 async def nothing() -> list[str]:

@@ -11,19 +11,19 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import urllib3
-from tests.engine.agents.agent_nodes import AgentCluster, caches_of
+from tests.engine.agents.agent_nodes import AgentCluster, exports_of
 from tests.engine.conftest import LARGE, SMALL
-from tests.engine.contract import BLOCK_SIZE, SMALL_CAPACITY
+from tests.engine.contract import SMALL_CAPACITY
 from tests.engine.servers import AlluxioCluster, S3Server
 from tests.engine.stores import countless_store
 from tests.support.report import Measured
 from tests.unit.control.cluster import QUICK, Cluster
 
-from tdcs.listing.source_size import SourceSize
 from tdcs.model.kube_resources import DATASETS, PERSISTENT_VOLUMES
 
 NAMES = 5_000_000
@@ -75,26 +75,23 @@ async def most_memory() -> AsyncIterator[list[int]]:
 
 @asynccontextmanager
 async def controllers(alluxio: AlluxioCluster, tmp_path: Path) -> AsyncIterator[tuple[Cluster, AgentCluster]]:
-    """The operator's controllers over the cluster, with the count that the operator uses."""
-    async with (
-        caches_of(
-            alluxio,
-            folder=tmp_path / "manifests",
-            capacity=SMALL_CAPACITY,
-            block_size=BLOCK_SIZE,
-            check_size=SourceSize(),
-        ) as (caches, agents),
-        Cluster(
+    """The operator's controllers over the cluster, with the listing that the operator uses."""
+    async with exports_of(alluxio, folder=tmp_path / "manifests", capacity=SMALL_CAPACITY) as (
+        caches,
+        agents,
+    ):
+        made = Cluster(
             engine=agents.engine,  # type: ignore[arg-type]
             nodes={LARGE: {}, SMALL: {}},
-            settings=QUICK,
-            caches=lambda _: caches,
-        ) as cluster,
-    ):
-        yield cluster, agents
-        for _, name in list(cluster.server.store(DATASETS)):
-            await cluster.server.delete(DATASETS, name=name, namespace="n")
-        await cluster.until(lambda: not cluster.server.store(DATASETS), deadline=120)
+            settings=replace(QUICK, listing_seconds=300.0),
+            caches=caches.seen_by,
+        )
+        caches.api = made.server
+        async with made as cluster:
+            yield cluster, agents
+            for _, name in list(cluster.server.store(DATASETS)):
+                await cluster.server.delete(DATASETS, name=name, namespace="n")
+            await cluster.until(lambda: not cluster.server.store(DATASETS), deadline=120)
 
 
 # The second counts nearly all names: a minute on a busy machine.

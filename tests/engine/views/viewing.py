@@ -178,8 +178,8 @@ class Bench:
         """The worker's folder."""
         return self.cluster.folder / "blocks" / HERE
 
-    def start_plugin(self) -> None:
-        """Start the plugin."""
+    def start_plugin(self, *, operator: str = "") -> None:
+        """Start the plugin, which asks this operator what is mounted, or the master."""
         (self.port,) = free_ports(1)
         self.node.start_plugin(
             wait=30,
@@ -188,6 +188,7 @@ class Bench:
                 f"--master={self.cluster.target}",
                 f"--metrics-port={self.port}",
                 "--proc=/proc",
+                *((f"--manifest-address={operator}",) if operator else ()),
             ),
         )
 
@@ -379,7 +380,7 @@ def native(volume: Path) -> set[str]:
     paths = [Path(folder) / name for folder, _, files in os.walk(volume) for name in files]
     found = {path: path.stat() for path in paths}
     return {
-        str(path.relative_to(volume)) for path, one in found.items() if one.st_nlink == 2 or not one.st_size
+        str(path.relative_to(volume)) for path, one in found.items() if one.st_nlink >= 2 or not one.st_size
     }
 
 

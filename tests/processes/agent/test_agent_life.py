@@ -86,9 +86,9 @@ async def test_a_wiped_disk_is_filled_again(tmp_path: Path, version: Version) ->
 async def test_an_agent_does_not_spin_on_what_it_cannot_do(
     tmp_path: Path, version: Version, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running_agent(tmp_path / "one") as one:  # its worker is away
-        one.disk.blocks.mkdir()
-        (one.disk.blocks / "77").write_bytes(b"of somebody else")
+    async with running_agent(tmp_path / "one") as one:
+        one.disk.lent.mkdir()
+        (one.disk.lent / "77").write_bytes(b"of somebody else")
         one.give(version.assignment(), manifests=version)
         await one.holds(version)
         one.give(version.assignment(version=2, parts=(), drop=NO_SLOTS))
@@ -98,7 +98,7 @@ async def test_an_agent_does_not_spin_on_what_it_cannot_do(
         end = time.monotonic() + 2.0
         await eventually_async(lambda: time.monotonic() > end, deadline=5)
         assert len(ticks) < 60, "ten a second at most, and some for news"
-        assert (one.disk.blocks / "77").exists()
+        assert (one.disk.lent / "77").exists()
 
 
 async def test_slots_that_are_dropped_leave_and_the_others_stay(tmp_path: Path, version: Version) -> None:
@@ -154,7 +154,7 @@ async def test_a_new_version_keeps_what_is_the_same_and_removes_what_is_not(
 
 
 async def test_blocks_that_cannot_be_removed_yet_need_no_manifest_that_names_them(
-    tmp_path: Path, version: Version
+    tmp_path: Path, version: Version, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, block = tmp_path / "source", 7 * 1024 + (1 << 24)
     other = folder_version(
@@ -163,26 +163,25 @@ async def test_blocks_that_cannot_be_removed_yet_need_no_manifest_that_names_the
         mount="/datasets/fedcba9876543210",
         first_ids={"b": 1 << 42},
     )
-    async with running_agent(tmp_path / "one") as one:  # its worker is away
+    async with running_agent(tmp_path / "one") as one:
         one.give(version.assignment(), manifests=version)
         one.give(other.assignment(), manifests=other)
         await one.holds(version)
         await one.holds(other)
-        one.disk.blocks.mkdir(exist_ok=True)
-        (one.disk.spool / str(block)).rename(one.disk.blocks / str(block))
         (source / "007").write_bytes(b"new content")
         newer = folder_version(source, store=tmp_path / "manifests", first_ids={"007": 1 << 41})
+        inventory = one.agent.inventory
+        monkeypatch.setattr(one.disk, "remove", lambda place, names: [])
         one.give(newer.assignment(version=2), manifests=newer)
         await one.holds(newer)
-        inventory = one.agent.inventory
         await eventually_async(lambda: inventory.strangers["name"].tolist() == [block], deadline=30)
         assert one.disk.open(block) is None, "nobody is given what no version lists"
 
         one.agent.drop_mounts([other.manifest.path])
         await eventually_async(lambda: one.agent.manifests.digests() == {newer.manifest.digest}, deadline=30)
-        assert inventory.strangers["name"].tolist() == [block], "its worker is away"
+        assert inventory.strangers["name"].tolist() == [block], "the disk refuses"
 
-        (one.disk.blocks / str(block)).unlink()  # the worker is back
+        monkeypatch.undo()
         await eventually_async(lambda: not len(inventory.strangers), deadline=30)
 
 
@@ -287,41 +286,30 @@ async def test_a_mount_that_is_forgotten_before_its_manifest_is_here_leaves_no_b
 
 @pytest.mark.parametrize("killed", [False, True])
 async def test_blocks_of_an_older_version_go_also_when_their_mount_was_the_last_one(
-    tmp_path: Path, version: Version, killed: bool
+    tmp_path: Path, version: Version, killed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = int(version.manifest.block_ids[7])
 
-    def worker(running: RunningAgent, *, away: bool) -> None:
-        async def remove(identity: int) -> bool:
-            if not away:
-                (running.disk.blocks / str(identity)).unlink()
-            return not away
-
-        running.agent.registrar.remove_registered = remove  # type: ignore[method-assign]
-
     def nothing_left(running: RunningAgent) -> bool:
-        folders = (running.disk.blocks, running.disk.spool, running.disk.manifests, running.disk.assignments)
+        folders = (running.disk.spool, running.disk.manifests, running.disk.assignments)
         return not any(list(folder.iterdir()) for folder in folders)
 
     async with running_agent(tmp_path / "one") as one:
-        worker(one, away=True)
         one.give(version.assignment(), manifests=version)
         await one.holds(version)
-        one.disk.blocks.mkdir()
-        (one.disk.spool / str(old)).rename(one.disk.blocks / str(old))
+        monkeypatch.setattr(one.disk, "remove", lambda place, names: [])
         (tmp_path / "source" / "007").write_bytes(b"new content")
         newer = folder_version(tmp_path / "source", store=tmp_path / "manifests", first_ids={"007": 1 << 41})
         one.give(newer.assignment(version=2), manifests=newer)
         await one.holds(newer)
         one.agent.drop_mounts([MOUNT])
         await eventually_async(lambda: MOUNT not in one.agent.mounts, deadline=30)
-        assert (one.disk.blocks / str(old)).exists(), "the worker is away"
+        assert (one.disk.spool / str(old)).exists(), "the disk refuses"
         if not killed:
-            worker(one, away=False)
+            monkeypatch.undo()
             await eventually_async(lambda: nothing_left(one), deadline=30)
     if killed:
         async with running_agent(tmp_path / "one") as again:
-            worker(again, away=False)
             await eventually_async(lambda: nothing_left(again), deadline=30)
 
 

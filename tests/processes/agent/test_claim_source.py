@@ -67,7 +67,6 @@ class World:
             capacity=1 << 30,
             control_port=control,
             block_port=blocks,
-            worker=None,
         )
 
     def _caches(self, objects: ClusterObjects) -> CachePool:
@@ -106,7 +105,7 @@ class World:
     async def start(self) -> None:
         for agent in self.agents.values():
             agent.tier.mkdir()
-            await prepare(tier=agent.tier, master="")
+            await asyncio.to_thread(prepare, agent.tier)
             agent.process.launch()
         for agent in self.agents.values():
             await asyncio.to_thread(agent.process.wait_ready)

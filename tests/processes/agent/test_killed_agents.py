@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 from tests.support.dataplane.agent_processes import AgentProcess
-from tests.support.dataplane.agents import JOURNAL, MOUNT, fill, folder_version
+from tests.support.dataplane.agents import MOUNT, fill, folder_version
 from tests.support.programs.ports import free_ports
 from tests.support.waiting import eventually_async
 
 from tdcs.engine.agent_client import HttpAgents
 from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS, AgentError
-from tdcs.node.agent.disk.epoch import enter_epoch
+from tdcs.node.agent.disk.own_ids import enter_own_ids
 
 FILES = {f"{number:03}": random.Random(number).randbytes(40_000) for number in range(400)}
 LARGE = {"large": os.urandom(20_000_000)}
@@ -39,7 +39,7 @@ class Pair:
                 control_port=control,
                 block_port=blocks,
             )
-            enter_epoch(agent.disk, journal=JOURNAL)
+            enter_own_ids(agent.disk)
             file = self.version.folder.file(self.version.manifest.digest)
             (agent.disk.manifests / file.name).write_bytes(file.read_bytes())
             self.agents.append(agent)

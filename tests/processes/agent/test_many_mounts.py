@@ -1,19 +1,15 @@
-"""Many mounts of one agent: they share its threads and its calls to the worker, and all come to their end."""
+"""Many mounts of one agent: they share its threads, and all come to their end."""
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.support.dataplane.agents import Version, fill, folder_version, running_agent
 from tests.support.waiting import eventually_async
 
-from tdcs.node.agent.mount.mount_work import MountWork
 from tdcs.node.agent.transfer.lanes import SOURCE_LANES
-from tdcs.node.agent.transfer.registrar import LANES
 
 MOUNTS = 40
 FILES = 12
@@ -35,37 +31,22 @@ def versions(tmp_path: Path) -> list[Version]:
     return found
 
 
-async def test_forty_mounts_load_at_once_within_the_bounds_of_threads_and_registrations(
-    tmp_path: Path, versions: list[Version], monkeypatch: pytest.MonkeyPatch
+async def test_forty_mounts_load_at_once_within_the_bound_of_threads(
+    tmp_path: Path, versions: list[Version]
 ) -> None:
-    registering: dict[str, int] = {}
-    most_registering = most_threads = 0
-    registered = set[str]()
-
-    async def register(mount: MountWork, *, most: int, lanes: int, leaves: Callable[[], bool]) -> int:
-        nonlocal most_registering
-        assert mount.path not in registering
-        registering[mount.path] = lanes
-        most_registering = max(most_registering, sum(registering.values()))
-        await asyncio.sleep(0.01)
-        del registering[mount.path]
-        registered.add(mount.path)
-        return 1
-
+    most_threads = 0
     async with running_agent(tmp_path / "one") as one:
-        monkeypatch.setattr(one.agent.registrar, "register", register)
 
         def done() -> bool:
             nonlocal most_threads
             names = [thread.name for thread in threading.enumerate()]
             most_threads = max(most_threads, names.count("_read_source"))
             held = sum(one.mount(version.manifest.path).held_bytes for version in versions)
-            return held == sum(version.bytes for version in versions) and len(registered) == MOUNTS
+            return held == sum(version.bytes for version in versions)
 
         for version in versions:
             one.give(version.assignment(), manifests=version)
         await eventually_async(done, deadline=60, interval=0.01)
-    assert 0 < most_registering <= LANES
     assert most_threads <= SOURCE_LANES.most
 
 

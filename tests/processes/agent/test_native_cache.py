@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.dataplane.agent_processes import AgentProcess, read_by_wire
-from tests.support.dataplane.agents import NOBODY, fill
+from tests.support.dataplane.agents import fill
 from tests.support.programs.azure_store import ACCOUNT, KEY, azure_store
 from tests.support.programs.bucket_store import KEYS, BucketStore, serving
 from tests.support.programs.google_store import google_store, key_file
@@ -37,6 +37,8 @@ from tdcs.model.manifest import Manifest
 from tdcs.node.agent.agent_process import prepare
 
 NODES = ("one", "two")
+NOBODY = "127.0.0.1:1"
+"""An address where no process of Alluxio listens."""
 FILES = {
     f"data/{number // 20:02}/{number:03}.jpg": random.Random(number).randbytes(20_000) for number in range(80)
 }
@@ -75,7 +77,8 @@ class World:
             capacity=1 << 30,
             control_port=control,
             block_port=blocks,
-            worker=None if self.engine == "Native" else NOBODY,
+            worker="" if self.engine == "Native" else NOBODY,
+            master="" if self.engine == "Native" else NOBODY,
         )
 
     def _caches(self, objects: ClusterObjects) -> CachePool:
@@ -108,7 +111,7 @@ class World:
         """The pods of the StatefulSets begin, and the operator."""
         for agent in self.agents.values():
             agent.tier.mkdir()
-            await prepare(tier=agent.tier, master="")
+            await asyncio.to_thread(prepare, agent.tier)
             agent.process.launch()
         for agent in self.agents.values():
             await asyncio.to_thread(agent.process.wait_ready)

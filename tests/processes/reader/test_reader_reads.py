@@ -25,7 +25,7 @@ from tests.support.waiting import eventually
 from tests.unit.node.csi.views.builders import refuse_block
 
 from tdcs.model import slots
-from tdcs.node.agent.disk.epoch import enter_epoch
+from tdcs.node.agent.disk.own_ids import enter_own_ids
 from tdcs.node.agent.disk.tier import Disk
 
 pytestmark = needs_fuse
@@ -154,7 +154,7 @@ def test_blocks_of_another_journal_are_read_neither_here_nor_from_agents(node: R
     files = {f"{number}": os.urandom(20_000) for number in range(8)}
     version = small_version(node.folder, files)
     giver = Giver(node.folder, "giver", source=version.source)
-    enter_epoch(Disk(node.tier), journal=JOURNAL)
+    enter_own_ids(Disk(node.tier))
     ids, lengths = version.manifest.block_ids.tolist(), version.manifest.block_lengths.tolist()
     for tier in (node.tier, giver.tier):  # other blocks of the same ids and lengths
         for block, length in zip(ids, lengths, strict=True):

@@ -58,7 +58,7 @@ class Tenants:
             if name.startswith("held"):
                 (block,) = honest.manifest.blocks_of(place)
                 content = (self.honest_files / name).read_bytes()
-                put_block(disk, honest.manifest, block, content, folder=disk.blocks)
+                put_block(disk, honest.manifest, block, content)
         self.agent = BlockService(
             disk=disk, journal=JOURNAL, feed=lambda *_: News(1, 0, ()), read_source=self._read_source
         )

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from tests.support.dataplane.agents import NOBODY, Version, content_of
+from tests.support.dataplane.agents import Version, content_of
 from tests.support.programs.processes import Process
 
 from tdcs.api import names
@@ -24,7 +24,7 @@ AGENT: Final = (sys.executable, "-m", "tdcs.cli", "agent")
 
 
 class AgentProcess:
-    """One agent on a tier's folder that was made ready for a journal."""
+    """One agent on a tier's folder that was made ready; with `worker` and `master` it exports."""
 
     def __init__(
         self,
@@ -36,8 +36,8 @@ class AgentProcess:
         host: str = "127.0.0.1",
         control_port: int = names.AGENT_CONTROL_PORT,
         block_port: int = names.AGENT_BLOCK_PORT,
-        worker: str | None = NOBODY,
-        master: str = NOBODY,
+        worker: str = "",
+        master: str = "",
         trust: Path | None = None,
     ) -> None:
         self.node = node
@@ -50,7 +50,7 @@ class AgentProcess:
             name=f"agent of {node}",
             argv=[
                 *(*AGENT, "run", "--tier", str(tier), "--node", node, "--capacity", str(capacity)),
-                *(("--worker", worker, "--master", master) if worker is not None else ()),
+                *("--worker", worker, "--master", master),
                 *("--host", host),
                 *("--control-port", str(control_port), "--block-port", str(block_port)),
                 *(("--trust", str(trust)) if trust is not None else ()),

@@ -13,7 +13,7 @@ from types import MappingProxyType
 import xxhash
 from tests.support.waiting import eventually_async
 
-from tdcs.alluxio.worker_blocks import WorkerBlocks
+from tdcs.api import names
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.transfer import manifest_url
 from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS, Assignment, MountState, Part, Peer, SourceAccess
@@ -25,7 +25,7 @@ from tdcs.model.manifest_builder import ManifestBuilder
 from tdcs.node.agent.agent import Agent
 from tdcs.node.agent.agent_settings import AgentSettings
 from tdcs.node.agent.block_service import BlockService
-from tdcs.node.agent.disk.epoch import enter_epoch
+from tdcs.node.agent.disk.own_ids import enter_own_ids
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.disk.unclean_start import make_ready
 from tdcs.node.agent.mount.peer_book import Patience
@@ -35,14 +35,11 @@ from tdcs.node.file_facts import FileFacts
 from tdcs.trust.contexts import Contexts
 
 MOUNT = "/datasets/0123456789abcdef"
-JOURNAL = "0a1b2c3d-journal"
+JOURNAL = names.OWN_BLOCK_IDS
 CAPACITY = 1 << 30
 NO_IDS: Mapping[str, int] = MappingProxyType({})
 SHORT = Patience(answer=1.0, silent=1.5, stalled=5.0, refused=0.05, away=2.0)
 """For peers of tests: they are on this machine."""
-
-NOBODY = "127.0.0.1:1"
-"""An address where no worker listens."""
 
 
 def cached_files(
@@ -194,7 +191,7 @@ def put_block(
 
 
 def put_part(disk: Disk, manifest: Manifest, block: int, content: bytes) -> None:
-    """A block of a large file as an agent without a worker keeps it, by its number in the manifest."""
+    """A block of a large file as an agent keeps it, by its number in the manifest."""
     identity = int(manifest.block_ids[block])
     with disk.create(identity, place=extent_place(manifest, block)) as partial:
         partial.write(memoryview(content), offset=0)
@@ -260,23 +257,18 @@ async def running_agent(
     node: str = "node-1",
     journal: str = JOURNAL,
     capacity: int = CAPACITY,
-    worker: str | None = NOBODY,
     patience: Patience = SHORT,
     ready_seconds: float = 10,
     tls: Contexts | None = None,
 ) -> AsyncIterator[RunningAgent]:
-    """An agent on a tier's folder, until the body ends; with `tls` it answers callers by their roles.
-
-    Without a `worker` it alone is the cache.
-    """
+    """An agent on a tier's folder, until the body ends; with `tls` it answers callers by their roles."""
     disk = Disk(tier)
-    enter_epoch(disk, journal=journal)
+    enter_own_ids(disk)
     make_ready(disk)
     settings = AgentSettings(node=node, capacity_bytes=capacity, journal=journal, patience=patience)
     async with serving_agent(
         settings,
         disk=disk,
-        worker=WorkerBlocks(target=worker, patience=0.1) if worker is not None else None,
         tls=tls,
         host="127.0.0.1",
         shutdown_seconds=0.1,

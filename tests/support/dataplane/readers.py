@@ -71,7 +71,7 @@ class Giver:
             content, begin = (files / os.fsdecode(manifest.file_path(file))).read_bytes(), 0
             for block in manifest.blocks_of(file):
                 end = begin + int(manifest.block_lengths[block])
-                put_block(disk, manifest, block, content[begin:end], folder=disk.blocks)
+                put_block(disk, manifest, block, content[begin:end])
                 begin = end
 
 

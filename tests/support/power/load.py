@@ -152,7 +152,7 @@ class Load:
     def _mount(self, version: Version, **assignment: Any) -> MountWork:
         mount = MountWork(path=version.manifest.path, lock=self._lock, room=self._room)
         ledger = Ledger(version.manifest)
-        ledger.observe(spooled=np.arange(0), registered=np.arange(0))
+        ledger.observe(np.arange(0))
         mount.opened(ledger)
         mount.assign(version.assignment(**assignment))
         return mount
@@ -202,7 +202,7 @@ class Load:
                 claimed = ledger.claim([self._rng.choice(held)]) if held else []
             for number in claimed:
                 self._disk.unspool(int(ledger.manifest.block_ids[number]))
-                mount.located(ledger, number, spooled=False, registered=False)
+                mount.dropped(ledger, number)
                 self.dropped[mount.path] += 1
 
     def _write_extents(self) -> None:

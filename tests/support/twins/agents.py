@@ -283,7 +283,6 @@ class MemoryAgents(TwinWork):
             held_bytes=held_bytes,
             complete=slots.of_mask(having == mount.columns.blocks_of_slots),
             present=slots.of_mask(having > 0),
-            registered_bytes=held_bytes,
             parts=tuple(part_state(mount, part, held, failing) for part in assignment.parts),
             failures=failure_counts(mount, failed, held),
             failing=slots.bitmap(manifest.block_slots[failing & ~held]),

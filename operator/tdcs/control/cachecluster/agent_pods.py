@@ -26,6 +26,7 @@ def sidecar(plan: Blueprint) -> Object:
             {"name": "TDCS_CAPACITY", "value": str(tier.capacity_bytes)},
             *_of_alluxio(plan, name="TDCS_WORKER", value=f"127.0.0.1:{names.WORKER_RPC_PORT}"),
             *_of_alluxio(plan, name="TDCS_MASTER", value=f"{plan.master_host}:{names.MASTER_RPC_PORT}"),
+            *([{"name": "TDCS_TRUST", "value": MOUNT_PATH}] if plan.trust is not None else ()),
         ],
     )
     made["ports"] = [
@@ -41,7 +42,8 @@ def sidecar(plan: Blueprint) -> Object:
         "failureThreshold": 6,
     }
     made["resources"] = dict(plan.spec.agent.resources) or {"requests": _requests(plan)}
-    made["volumeMounts"] = [*made["volumeMounts"], *cache_pods.source_mounts(plan)]
+    certificates = cache_certificates.mounts(plan, role=Role.AGENT)
+    made["volumeMounts"] = [*made["volumeMounts"], *certificates, *cache_pods.source_mounts(plan)]
     # The worker's user: they link and rename each other's files.
     made["securityContext"] = pod_security.restricted(plan)
     return made
@@ -61,7 +63,8 @@ def _requests(plan: Blueprint) -> Object:
 
 
 def preparation(plan: Blueprint) -> Object:
-    """The init container: what has no ids of TDCS's own leaves the disk, and the rest becomes the worker's user's."""
+    """The init container: the disk is made ready before the worker and the agent look at it, and becomes their user's.
+    It asks nobody, and has no certificate."""
     made = _container(
         plan,
         name=f"{names.COMPONENT_AGENT}-prepare",
@@ -84,11 +87,7 @@ def _container(
         "env": [
             {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
             {"name": "TDCS_TIER", "value": plan.tier_path},
-            *([{"name": "TDCS_TRUST", "value": MOUNT_PATH}] if plan.trust is not None else ()),
             *environment,
         ],
-        "volumeMounts": [
-            {"name": "blocks", "mountPath": plan.tier_path},
-            *cache_certificates.mounts(plan, role=Role.AGENT),
-        ],
+        "volumeMounts": [{"name": "blocks", "mountPath": plan.tier_path}],
     }

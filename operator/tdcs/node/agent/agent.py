@@ -1,7 +1,7 @@
 """The agent: makes its disk equal to what the operator assigned, and says how far it is.
 
-One event loop decides; threads bring blocks (`transfer`) and look at the folders (`inventory`); calls to the worker run
-in the loop (`worker`). At rest it only compares the times of two folders.
+One event loop decides; threads bring blocks (`transfer`), drop them and look at the folders (`blocks`). At rest it only
+compares the times of the folders.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Final
 
 import msgspec
 
-from tdcs.alluxio.worker_blocks import WorkerBlocks
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.transfer import ManifestFetcher
 from tdcs.model.agent_state import AgentState, Assignment, MountState
@@ -26,6 +25,7 @@ from tdcs.node.agent.agent_settings import AgentSettings, VersionError
 from tdcs.node.agent.background import BackgroundWork
 from tdcs.node.agent.blocks.block_lengths import BlockLengths
 from tdcs.node.agent.blocks.checker import Checker
+from tdcs.node.agent.blocks.dropper import Dropper
 from tdcs.node.agent.blocks.inventory import Inventory
 from tdcs.node.agent.blocks.strays import Strays
 from tdcs.node.agent.blocks.view_bytes import KeptByViews
@@ -43,7 +43,6 @@ from tdcs.node.agent.transfer.lanes import Lanes
 from tdcs.node.agent.transfer.peer_puller import PeerPuller
 from tdcs.node.agent.transfer.processors import Processors
 from tdcs.node.agent.transfer.read_fills import ReadFills
-from tdcs.node.agent.transfer.registrar import IDLE_ENOUGH, Registrar, RegistrationLanes, lanes_now
 from tdcs.node.agent.transfer.source_puller import IN_FLIGHT_BYTES, SourcePuller
 from tdcs.node.wire.frames import News, SourceWanted
 from tdcs.trust.contexts import Contexts
@@ -54,7 +53,8 @@ _BUSY_TICK: Final = 0.1
 
 _REST_TICK: Final = 1.0
 
-_REGISTERED_A_LANE: Final = 64
+_IDLE_ENOUGH: Final = 0.3
+"""Processors with nothing to do, of which others than blocks that are brought may have some."""
 
 _DROPPED_AT_ONCE: Final = 256
 
@@ -91,8 +91,7 @@ class Agent:
 
     Args:
         settings: what it is.
-        disk: its folders, made ready for the journal.
-        worker: RPCs of the worker beside it; None: this agent alone is the node's cache.
+        disk: its folders, made ready.
         fetcher: gets manifests into the disk's folder of them.
         tls: contexts with which other agents are spoken to; None: plain TCP.
     """
@@ -102,7 +101,6 @@ class Agent:
         *,
         settings: AgentSettings,
         disk: Disk,
-        worker: WorkerBlocks | None,
         manifests: ManifestFolder,
         fetcher: ManifestFetcher,
         tls: Contexts | None = None,
@@ -112,22 +110,18 @@ class Agent:
         self.disk: Final = disk
         self.manifests: Final = manifests
         self.fetcher: Final = fetcher
-        self._opener: Final = ManifestOpener(
-            manifests=manifests, fetcher=fetcher, clock=clock, exported=worker is not None
-        )
+        self._opener: Final = ManifestOpener(manifests=manifests, fetcher=fetcher, clock=clock)
         self._clock: Final = clock
         self._assignments: Final = AssignmentFolder(disk.assignments)
         self.mounts: dict[str, MountWork] = {}
         self._lock: Final = threading.RLock()
         self.room: Final = Room(capacity=settings.capacity_bytes, free=disk.free_bytes, clock=clock)
-        self.registrar: Final = Registrar(worker=worker, disk=disk, clock=clock)
+        self.dropper: Final = Dropper(disk=disk, clock=clock)
         self.inventory: Final = Inventory(disk=disk, room=self.room, lock=self._lock, clock=clock)
         self._lengths: Final = BlockLengths(disk=disk, inventory=self.inventory, clock=clock)
         self.kept: Final = KeptByViews(disk=disk, clock=clock)
         self._fills: Final = ReadFills(disk=disk, room=self.room, clock=clock)
-        self._strays: Final = Strays(
-            disk=disk, inventory=self.inventory, registrar=self.registrar, clock=clock
-        )
+        self._strays: Final = Strays(disk=disk, inventory=self.inventory, clock=clock)
         self._processors: Final = Processors(clock=clock)
         self._stopped: Final = threading.Event()
         self._lanes: Final = Lanes(
@@ -145,9 +139,7 @@ class Agent:
             ended=self.wake,
             clock=clock,
         )
-        self.checker: Final = Checker(
-            disk=disk, room=self.room, registrar=self.registrar, stopped=self._stopped
-        )
+        self.checker: Final = Checker(disk=disk, room=self.room, dropper=self.dropper, stopped=self._stopped)
         self._feed: Final = StateFeed(
             AgentState(
                 node=settings.node,
@@ -161,7 +153,6 @@ class Agent:
         self._wake = asyncio.Event()
         self._background: Final = BackgroundWork(ended=self._ended, clock=clock)
         self._failures: Final = FailureNotes(disk=disk, clock=clock)
-        self._registering: Final = RegistrationLanes()
         self._gone: Final[dict[str, int]] = {}
         """Mounts that were forgotten, and the look that says what is left of them."""
         self.ready = False
@@ -296,16 +287,8 @@ class Agent:
                 self._background.start(f"manifest {mount.path}", self._follow(mount, wanted))
             mount.pass_over_silent_peers()
             bringing = bringing or self._brings(mount)
-        self._registering.allow(
-            lanes_now(
-                bringing=bringing,
-                idle=self._processors.idle(),
-                waited=self._clock() - self.registrar.registered_at,
-            )
-        )
         for mount in list(self.mounts.values()):
             busy = self.checker.start(mount, self._background.start) or busy
-        busy = self._start_registrations(working) or busy
         for mount in working:
             busy = self._start_drop(mount) or busy
             if mount.forgotten and self._forgotten(mount):
@@ -324,7 +307,7 @@ class Agent:
     def brings(self) -> bool:
         """Whether blocks are being brought, and no processor has time for anything else."""
         lanes = any(self._brings(mount) for mount in self.mounts.values())
-        return lanes and self._processors.idle() < IDLE_ENOUGH
+        return lanes and self._processors.idle() < _IDLE_ENOUGH
 
     def _brings(self, mount: MountWork) -> bool:
         return mount.source.lanes > 0 or mount.peers.lanes > 0
@@ -376,46 +359,13 @@ class Agent:
             "inventory", asyncio.to_thread(self.inventory.look, list(self.mounts.values()))
         )
 
-    # Bringing, registering, dropping.
-
-    def _start_registrations(self, mounts: Sequence[MountWork]) -> bool:
-        """Register blocks of these mounts, those first that have waited for longest; whether some are to be."""
-        if not self.inventory.complete or not self.registrar.confirmed:
-            return False
-        with self._lock:
-            waiting = [
-                mount
-                for mount in mounts
-                if mount.ledger is not None and not mount.forgotten and mount.ledger.registers()
-            ]
-        waiting.sort(key=lambda mount: mount.registered_at)
-        free = self._registering.free
-        for place, mount in enumerate(waiting):
-            share = -(-free // (len(waiting) - place))
-            if share <= 0:
-                break
-            if self._background.start(f"register {mount.path}", self._register(mount, lanes=share)):
-                self._registering.begin(mount.path, lanes=share)
-                mount.registered_at = self._clock()
-                free -= share
-        return bool(waiting)
-
-    async def _register(self, mount: MountWork, *, lanes: int) -> int:
-        try:
-            return await self.registrar.register(
-                mount,
-                most=_REGISTERED_A_LANE * lanes,
-                lanes=lanes,
-                leaves=lambda: self._registering.leaves(mount.path),
-            )
-        finally:
-            self._registering.end(mount.path)
+    # Dropping.
 
     def _start_drop(self, mount: MountWork) -> bool:
         """Drop blocks of a mount that shall not lie here; whether there are some."""
         if not self.inventory.complete or not mount.drops():
             return False
-        self._background.start(f"drop {mount.path}", self.registrar.drop(mount, most=_DROPPED_AT_ONCE))
+        self._background.start(f"drop {mount.path}", self.dropper.drop(mount, most=_DROPPED_AT_ONCE))
         return True
 
     def _forgotten(self, mount: MountWork) -> bool:

@@ -46,18 +46,16 @@ def command() -> None:
 @command.command()
 @options_of(agent_process.PrepareSettings)
 def prepare(settings: agent_process.PrepareSettings) -> None:
-    """Remove blocks of another journal, and give the others to the worker's user. Run it before the worker starts.
-
-    With a master it waits for it as long as that takes on a disk of none, and for some seconds on one whose journal is
-    known.
+    """Make the disk ready, remove what was lost with the machine's power, and give the rest to the worker's user. Run
+    it before the worker starts.
     """
     _log_plainly()
     tier, user = settings.tier, settings.user
-    removed = uvloop.run(agent_process.prepare(tier=tier, master=settings.master, trust=settings.trust))
+    removed = agent_process.prepare(tier)
     if user is not None and (given := give_tier(tier, user=user)):
         click.echo(f"{given} files and folders in {tier} now belong to user {user}")
     if removed:
-        click.echo(f"removed {removed} blocks of another journal from {tier}")
+        click.echo(f"removed {removed} blocks from {tier} that do not say what they are, or are not whole")
 
 
 @command.command()
@@ -69,7 +67,7 @@ def run(settings: agent_process.ProcessSettings) -> None:
     limit_memory(settings.memory_bytes)
     try:
         uvloop.run(agent_process.run(settings))
-    except (agent_process.NoEpochError, agent_process.NoMasterError, NoIdentityError) as error:
+    except (agent_process.UnpreparedDiskError, agent_process.NoMasterError, NoIdentityError) as error:
         raise click.ClickException(str(error)) from error
 
 

@@ -47,11 +47,6 @@ class AgentCollector(Collector):
             "Bytes of blocks of assigned mounts on this disk.",
             sum(mount.held_bytes for mount in mounts),
         )
-        yield GaugeMetricFamily(
-            f"{prefix}registered_bytes",
-            "Those of them that the cache's master knows.",
-            sum(mount.registered_bytes for mount in mounts),
-        )
         failed = GaugeMetricFamily(
             f"{prefix}failed_files",
             "Files that cannot be had for now, by the reason's code.",
@@ -96,10 +91,5 @@ class AgentCollector(Collector):
             f"{prefix}sent_bytes", "Bytes sent to other agents and readers.", self._sent_bytes()
         )
         yield CounterMetricFamily(
-            f"{prefix}registered_blocks",
-            "Blocks that were made known to the worker.",
-            self._agent.registrar.registered,
-        )
-        yield CounterMetricFamily(
-            f"{prefix}removed_blocks", "Blocks that were removed.", self._agent.registrar.removed
+            f"{prefix}removed_blocks", "Blocks that were removed.", self._agent.dropper.dropped
         )

@@ -1,16 +1,14 @@
-"""One agent as a process: from the epoch on the disk to the signal that ends it."""
+"""One agent as a process: from a disk that is made ready to the signal that ends it."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import signal
-from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -21,26 +19,22 @@ from tdcs.api import names
 from tdcs.listing.folder import ManifestFolder
 from tdcs.node.agent.agent import Agent
 from tdcs.node.agent.agent_settings import AgentSettings
-from tdcs.node.agent.disk.epoch import asked_patiently, enter_epoch, keep_from_worker, read_epoch
+from tdcs.node.agent.disk.own_ids import enter_own_ids, has_own_ids
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.disk.unclean_start import make_ready
 from tdcs.node.agent.serving import serving_agent
 from tdcs.node.agent.transfer.exporter import Exporter
-from tdcs.node.agent.transfer.journal_watch import JournalWatch
 from tdcs.options import FOLDER, PORT, SIZE, certificates, node_name, option
 from tdcs.trust.contexts import Contexts
 from tdcs.trust.identity import TrustFolder
 
 _log: Final = logging.getLogger(__name__)
 
-_WORKER_PATIENCE: Final = 5.0
 _CALL_PATIENCE: Final = 5.0
-_MASTER_SECONDS: Final = 15.0
-"""So long a master that starts beside this pod may take: its answer spares the worker to register all blocks anew."""
 
 
-class NoEpochError(Exception):
-    """The disk was not made ready for a journal."""
+class UnpreparedDiskError(Exception):
+    """The disk was not made ready."""
 
 
 class NoMasterError(Exception):
@@ -52,12 +46,6 @@ class DiskSettings:
     """What all processes of an agent are given."""
 
     tier: Path = option("The tier's folder, at the same path as in the worker.", type=FOLDER, env="TDCS_TIER")
-    master: str = option(
-        "host:port of the cache's master; left out, there is none, and the agents alone are the cache.",
-        default="",
-        env="TDCS_MASTER",
-    )
-    trust: Path | None = certificates()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +66,13 @@ class ProcessSettings(DiskSettings):
     capacity_bytes: int = option(
         "Bytes that the worker may hold.", type=SIZE, flag="--capacity", env="TDCS_CAPACITY"
     )
+    master: str = option(
+        "host:port of Alluxio's master, beside `--worker`; left out, nothing is exported.",
+        default="",
+        env="TDCS_MASTER",
+    )
     worker: str = option(
-        "host:port of the node's worker, beside `--master`; left out, there is none.",
+        "host:port of Alluxio's worker on this node, beside `--master`; left out, nothing is exported.",
         default="",
         env="TDCS_WORKER",
     )
@@ -93,86 +86,49 @@ class ProcessSettings(DiskSettings):
         flag="--memory",
         env="TDCS_MEMORY",
     )
+    trust: Path | None = certificates()
 
 
-async def prepare(*, tier: Path, master: str, trust: Path | None = None) -> int:
-    """Make a disk one of the master's journal, before the worker registers, and look through what may have been lost
-    with the machine's power; how many blocks were removed.
+def prepare(tier: Path) -> int:
+    """Make a disk ready, and look through what may have been lost with the power; how many blocks were removed.
 
-    A master that is away is waited for on a disk of no master alone. What others hold is readable as soon as the agent
-    runs: the worker gets nothing of it until the master has said that its journal is still the same (`JournalWatch`).
-
-    Without a master the ids of blocks are TDCS's own, and nobody is waited for. What a worker has of them are further
-    names, under ids that may be of a journal that is gone: it gets them again.
+    Run it while Alluxio's worker is away. What that has of blocks are further names, under ids that may be of a journal
+    that is gone: it gets them again.
     """
     disk = Disk(tier)
-    known = read_epoch(disk)
-    seconds = _MASTER_SECONDS if known not in ("", names.OWN_BLOCK_IDS) else math.inf
-    journal = await _journal_of(master, trust, seconds=seconds) if master else names.OWN_BLOCK_IDS
-
-    def enter() -> int:
-        removed = enter_epoch(disk, journal=journal or known)
-        if journal is None:
-            removed += keep_from_worker(disk)
-        if not master:
-            disk.take_exports_back()
-        return removed + make_ready(disk).removed
-
-    return await asyncio.to_thread(enter)
-
-
-async def _journal_of(master: str, trust: Path | None, *, seconds: float) -> str | None:
-    identify = TrustFolder(trust) if trust is not None else None
-    rpc = Rpc(target=master, patience=_CALL_PATIENCE, identify=identify)
-    try:
-        return await asked_patiently(lambda: journal_id(rpc), seconds=seconds)
-    finally:
-        await rpc.close()
+    removed = enter_own_ids(disk)
+    disk.take_exports_back()
+    return removed + make_ready(disk).removed
 
 
 async def run(settings: ProcessSettings) -> None:
     """Work until SIGTERM or SIGINT comes.
 
     Raises:
-        NoEpochError: `prepare` was never run on this disk, or for a cache of another kind.
+        UnpreparedDiskError: `prepare` was never run on this disk.
         NoMasterError: There is a worker without a master, or a master without a worker.
         OSError: A port is taken, or the certificate cannot be read.
     """
     if bool(settings.worker) != bool(settings.master):
         raise NoMasterError("--worker and --master are given both, or neither")
     disk = Disk(settings.tier)
-    journal = read_epoch(disk)
-    own = journal == names.OWN_BLOCK_IDS
-    if own and settings.worker:
-        disk = Disk(settings.tier, exported=True)
-    if not journal:
-        raise NoEpochError(
-            f"{disk.epoch} does not say which journal the blocks belong to; run `tdcs agent prepare` first"
-        )
-    if not own and not settings.worker:
-        raise NoEpochError(
-            f"{disk.epoch} says that ids of blocks are of {journal!r}, and this agent was started without a worker; "
-            "run `tdcs agent prepare` without a master first"
+    if not has_own_ids(disk):
+        raise UnpreparedDiskError(
+            f"{disk.tier} was not made ready for this release; run `tdcs agent prepare` first"
         )
     disk.prepare()
     await asyncio.to_thread(make_ready, disk)
     ManifestFolder(disk.manifests).clear_partial()
     identify = TrustFolder(settings.trust) if settings.trust is not None else None
-    worker = (
-        WorkerBlocks(target=settings.worker, patience=_WORKER_PATIENCE, identify=identify)
-        if settings.worker and not own
-        else None
-    )
     tls = Contexts(identify) if identify is not None else None
     if tls is not None:
         tls.server()  # no certificate, no agent
     agent_settings = AgentSettings(
-        node=settings.node, capacity_bytes=settings.capacity_bytes, journal=journal
+        node=settings.node, capacity_bytes=settings.capacity_bytes, journal=names.OWN_BLOCK_IDS
     )
     async with serving_agent(
         agent_settings,
         disk=disk,
-        worker=worker,
         tls=tls,
         host=settings.host,
         control_port=settings.control_port,
@@ -191,33 +147,29 @@ async def run(settings: ProcessSettings) -> None:
 
 
 async def _work(agent: Agent, settings: ProcessSettings, identify: TrustFolder | None) -> None:
-    """The agent's life, and beside it what is asked and told of Alluxio, where there is one."""
+    """The agent's life, and beside it what Alluxio is told of, where there is one."""
     if not settings.master:
         await agent.run()
         return
     master = Rpc(target=settings.master, patience=_CALL_PATIENCE, identify=identify)
     worker = WorkerBlocks(target=settings.worker, patience=_CALL_PATIENCE, identify=identify)
-    beside: Coroutine[Any, Any, None]
-    if agent.settings.journal == names.OWN_BLOCK_IDS:
-        beside = Exporter(
-            disk=agent.disk,
-            files=ExportedFiles(master),
-            worker=worker,
-            journal=lambda: journal_id(master),
-            mounts=agent.mounts.values,
-            rests=lambda: not agent.brings,
-        ).run()
-    else:
-        beside = JournalWatch(registrar=agent.registrar, master=master, journal=agent.settings.journal).run()
-    looks = asyncio.create_task(beside)
-    looks.add_done_callback(lambda done: done.cancelled() or work.cancel())
+    exporter = Exporter(
+        disk=agent.disk,
+        files=ExportedFiles(master),
+        worker=worker,
+        journal=lambda: journal_id(master),
+        mounts=agent.mounts.values,
+        rests=lambda: not agent.brings,
+    )
+    exports = asyncio.create_task(exporter.run())
+    exports.add_done_callback(lambda done: done.cancelled() or work.cancel())
     work = asyncio.create_task(agent.run())
     try:
         await work
     finally:
-        for task in (work, looks):
+        for task in (work, exports):
             task.cancel()
-        results = await asyncio.gather(work, looks, return_exceptions=True)
+        results = await asyncio.gather(work, exports, return_exceptions=True)
         await worker.close()
         await master.close()
         for result in results:

@@ -35,7 +35,7 @@ class BackgroundWork:
 
     def start(self, name: str, work: Coroutine[Any, Any, Any]) -> bool:
         """Run something unless it runs already, or failed a moment ago; whether it runs now. Work that gives 0 found
-        nothing to do: the next look has time until the next tick, or the loop would never rest while a worker is away.
+        nothing to do: the next look has time until the next tick, or the loop would never rest.
         """
         if name in self._tasks or self._clock() < self._resting_until.get(name, 0.0):
             work.close()

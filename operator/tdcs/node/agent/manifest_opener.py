@@ -29,10 +29,7 @@ class ManifestOpener:
         manifests: ManifestFolder,
         fetcher: ManifestFetcher,
         clock: Callable[[], float],
-        exported: bool = True,
     ) -> None:
-        """`exported`: see `Ledger`."""
-        self._exported: Final = exported
         self._manifests: Final = manifests
         self._fetcher: Final = fetcher
         self._clock: Final = clock
@@ -58,9 +55,7 @@ class ManifestOpener:
         """A new ledger by this manifest; None when it is not on this disk, or cannot be read."""
         try:
             ledger = await asyncio.to_thread(
-                lambda: Ledger(
-                    self._manifests.open(digest), exported=self._exported, index_folder=self._manifests.path
-                )
+                lambda: Ledger(self._manifests.open(digest), index_folder=self._manifests.path)
             )
         except FileNotFoundError:
             return None

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import aiohttp
 from aiohttp import web
 
-from tdcs.alluxio.worker_blocks import WorkerBlocks
 from tdcs.engine import http_answers
 from tdcs.listening import listen
 from tdcs.listing.folder import ManifestFolder
@@ -39,7 +38,6 @@ async def serving_agent(
     settings: AgentSettings,
     *,
     disk: Disk,
-    worker: WorkerBlocks | None,
     tls: Contexts | None,
     host: str,
     control_port: int = 0,
@@ -49,7 +47,6 @@ async def serving_agent(
     """Put an agent together on a disk that is in the journal of `settings`, and serve until the body ends.
 
     Args:
-        worker: the cache's worker on this node; closed in the end. None: the agent alone is the cache.
         tls: both services, and what it asks of other agents, are by TLS, and every caller by its role. None: plain, and
             every caller is answered.
         host: address that both services listen on.
@@ -61,15 +58,11 @@ async def serving_agent(
     """
     manifests = ManifestFolder(disk.manifests)
     async with AsyncExitStack() as stack:
-        if worker is not None:
-            stack.push_async_callback(worker.close)
         connector = aiohttp.TCPConnector(ssl=tls.following_client() if tls is not None else True)
         session = await stack.enter_async_context(http_answers.open_session(connector))
         fetcher = ManifestFetcher(folder=manifests, session=session)
         stack.push_async_callback(fetcher.close)
-        agent = Agent(
-            settings=settings, disk=disk, worker=worker, manifests=manifests, fetcher=fetcher, tls=tls
-        )
+        agent = Agent(settings=settings, disk=disk, manifests=manifests, fetcher=fetcher, tls=tls)
         ended = threading.Event()
         stack.callback(ended.set)
         relay = SourceRelay(source=agent.source_of, stopped=ended, keep=agent.keep_read)

@@ -339,29 +339,34 @@ def wrong_for_views(agent: RunningAgent, version: Version) -> list[str]:
     return [os.fsdecode(version.manifest.file_path(file)) for file in blocks.wrong.tolist()]
 
 
-async def test_a_wrong_copy_that_a_reader_holds_open_is_given_to_no_other_reader(
-    tmp_path: Path, version: Version
+async def test_a_wrong_copy_that_the_disk_does_not_drop_is_given_to_no_reader(
+    tmp_path: Path, version: Version, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running_agent(tmp_path / "one") as one:
         one.give(version.assignment(), manifests=version)
         await one.holds(version)
         block = int(version.manifest.block_ids[3])
-        one.disk.blocks.mkdir()  # its worker has it, and is away
-        os.rename(one.disk.spool / str(block), one.disk.blocks / str(block))
-        await eventually_async(lambda: one.mount().registered_bytes == 2_000, deadline=30)
-        os.chmod(one.disk.blocks / str(block), 0o644)
-        (one.disk.blocks / str(block)).write_bytes(b"x" * 2_000)
-        one.give(version.assignment(version=2, check=Check(id="first")))
-        await eventually_async(lambda: one.mount().held_bytes == version.bytes - 2_000, deadline=30)
-        assert one.disk.open(block) is None
-        assert (one.disk.blocks / str(block)).exists()
-        await eventually_async(lambda: wrong_for_views(one, version) == ["003"], deadline=30)
+        file, unspool = one.disk.spool / str(block), one.disk.unspool
+        os.chmod(file, 0o644)
+        file.write_bytes(b"x" * 2_000)
 
-        one.give(version.assignment(version=3))  # the comparison is not asked for any more
-        await eventually_async(lambda: one.mount().version == 3, deadline=30)
-        assert one.disk.open(block) is None
-        assert one.mount().held_bytes == version.bytes - 2_000
-        (one.disk.blocks / str(block)).unlink()  # the reader and the worker let it go
+        def refused(identity: int) -> None:
+            if identity == block:
+                raise OSError(errno.EIO, "the disk refuses")
+            unspool(identity)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(one.disk, "unspool", refused)
+            one.give(version.assignment(version=2, check=Check(id="first")))
+            await eventually_async(lambda: one.mount().held_bytes == version.bytes - 2_000, deadline=30)
+            assert one.disk.open(block) is None
+            assert file.exists()
+            await eventually_async(lambda: wrong_for_views(one, version) == ["003"], deadline=30)
+
+            one.give(version.assignment(version=3))  # the comparison is not asked for any more
+            await eventually_async(lambda: one.mount().version == 3, deadline=30)
+            assert one.disk.open(block) is None
+            assert one.mount().held_bytes == version.bytes - 2_000
         await one.holds(version)
         assert one.content(version) == FILES
         assert list(one.disk.checks.iterdir()) == []

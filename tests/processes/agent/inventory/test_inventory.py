@@ -87,7 +87,7 @@ def test_what_is_brought_during_a_look_at_the_folders_takes_its_room(
 
     def meanwhile(*_: object) -> int:
         mount.brought(ledger, bring)
-        mount.located(ledger, drop, spooled=False, registered=False)
+        mount.dropped(ledger, drop)
         return 10
 
     monkeypatch.setattr(disk, "size_at", meanwhile)
@@ -129,16 +129,15 @@ async def test_a_mount_that_comes_during_a_slow_look_is_looked_at_after_it(
 def test_bytes_that_only_views_keep_alive_are_counted(tmp_path: Path) -> None:
     disk = Disk(tmp_path)
     disk.prepare()
-    disk.blocks.mkdir()
     view = tmp_path / "views" / "d" / "v1"
     view.mkdir(parents=True)
     for block, size in ((1, 1_000), (2, 500)):
-        (disk.blocks / str(block)).write_bytes(b"x" * size)
-        os.link(disk.blocks / str(block), view / str(block))
+        (disk.spool / str(block)).write_bytes(b"x" * size)
+        os.link(disk.spool / str(block), view / str(block))
     kept = KeptByViews(disk=disk)
     kept.look()
     assert kept.bytes == 0
-    (disk.blocks / "1").unlink()
+    (disk.spool / "1").unlink()
     kept.look()
     assert kept.bytes == 1_000
     (view / "1").unlink()
@@ -173,7 +172,7 @@ def test_a_mount_is_counted_anew_only_after_a_change(
     mount.assign(version.assignment())
     assert not mount.at_rest()
     everything = np.arange(version.manifest.blocks)
-    ledger.observe(spooled=everything[:0], registered=everything)
+    ledger.observe(everything)
     assert mount.at_rest()
     assert mount.state().held_bytes == version.bytes
     with monkeypatch.context() as patch:
@@ -181,7 +180,7 @@ def test_a_mount_is_counted_anew_only_after_a_change(
             patch.setattr(Ledger, name, lambda _: pytest.fail("it was counted"))
         assert mount.at_rest()
         assert mount.state().held_bytes == version.bytes
-    ledger.observe(spooled=everything[:0], registered=everything[1:])
+    ledger.observe(everything[1:])
     assert not mount.at_rest()
     assert mount.state().held_bytes == version.bytes - 2_000
 
@@ -189,11 +188,10 @@ def test_a_mount_is_counted_anew_only_after_a_change(
 def test_names_that_are_no_ids_are_left_out_and_ids_come_in_order(tmp_path: Path) -> None:
     disk = Disk(tmp_path)
     disk.prepare()
-    disk.blocks.mkdir()
-    assert disk.registered_ids().tolist() == []
+    assert disk.ids_at(Place.SPOOL).tolist() == []
     for name in ("30", "7", "200"):
-        (disk.blocks / name).touch()
-    assert disk.registered_ids().tolist() == [7, 30, 200]
+        (disk.spool / name).touch()
+    assert disk.ids_at(Place.SPOOL).tolist() == [7, 30, 200]
     for name in (".hidden", "7.tmp", "1_0"):
-        (disk.blocks / name).touch()
-    assert disk.registered_ids().tolist() == [7, 30, 200]
+        (disk.spool / name).touch()
+    assert disk.ids_at(Place.SPOOL).tolist() == [7, 30, 200]

@@ -39,8 +39,7 @@ class Giver:
         self.disk = Disk(tier)
         self.disk.prepare()
         self.contents = {SMALL: os.urandom(1000), LARGE: os.urandom(3_000_001)}
-        (tier / "alluxioworker").mkdir()
-        (self.disk.blocks / str(LARGE)).write_bytes(self.contents[LARGE])
+        (self.disk.spool / str(LARGE)).write_bytes(self.contents[LARGE])
         with self.disk.create(SMALL) as partial:
             partial.write(memoryview(self.contents[SMALL]), offset=0)
             found = xxhash.xxh3_64_intdigest(self.contents[SMALL])
@@ -122,7 +121,7 @@ def test_a_small_piece_has_the_hash_of_what_is_sent_whatever_becomes_of_the_file
     stop = threading.Event()
 
     def write() -> None:
-        with (giver.disk.blocks / str(LARGE)).open("r+b", buffering=0) as file:
+        with (giver.disk.spool / str(LARGE)).open("r+b", buffering=0) as file:
             while not stop.is_set():
                 os.pwrite(file.fileno(), os.urandom(4096), 0)
 

@@ -55,7 +55,7 @@ def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
 
 
-@pytest.mark.failure_mode("master-journal-goes-back")
+@pytest.mark.failure_mode("block-of-another-file")
 def test_a_file_that_says_that_it_is_another_one_is_not_read(node: Node) -> None:
     ours, theirs = node.version("ours", b"OURS"), node.version("theirs", b"THEY")
     assert ours.manifest.block_ids.tolist() == theirs.manifest.block_ids.tolist()

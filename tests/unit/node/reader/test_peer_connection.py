@@ -57,9 +57,8 @@ def read_source(wanted: SourceWanted, *, waiting: Callable[[], None]) -> Iterato
 def giver(tier: Path, tls: Contexts | None) -> Iterator[str]:
     disk = Disk(tier)
     disk.prepare()
-    disk.blocks.mkdir()
     for number, content in CONTENTS.items():
-        (disk.blocks / str(number)).write_bytes(content)
+        (disk.spool / str(number)).write_bytes(content)
     service = BlockService(
         disk=disk,
         journal="j",

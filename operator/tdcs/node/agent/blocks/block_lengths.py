@@ -80,15 +80,14 @@ def _of_another_length(disk: Disk, found: Found) -> list[int]:
     """Which of these blocks have another length than the manifest says."""
     manifest = found.ledger.manifest
     wrong: list[int] = []
-    for folder, blocks in ((disk.spool, found.spooled), (disk.blocks, found.registered)):
-        identities, lengths = manifest.block_ids[blocks].tolist(), manifest.block_lengths[blocks].tolist()
-        with suppress(FileNotFoundError):
-            opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                for block, identity, length in zip(blocks.tolist(), identities, lengths, strict=True):
-                    with suppress(FileNotFoundError):
-                        if os.stat(str(identity), dir_fd=opened).st_size != length:
-                            wrong.append(block)
-            finally:
-                os.close(opened)
-    return sorted(set(wrong))
+    blocks, lengths = found.blocks, manifest.block_lengths[found.blocks].tolist()
+    with suppress(FileNotFoundError):
+        opened = os.open(disk.spool, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for block, identity, length in zip(blocks.tolist(), found.ids, lengths, strict=True):
+                with suppress(FileNotFoundError):
+                    if os.stat(str(identity), dir_fd=opened).st_size != length:
+                        wrong.append(block)
+        finally:
+            os.close(opened)
+    return wrong

@@ -20,6 +20,7 @@ from tdcs.model.slots import SLOTS
 from tdcs.node.agent.backoff import pause
 from tdcs.node.agent.blocks.check_run import CheckRun, Findings
 from tdcs.node.agent.blocks.comparison import LANES, Comparison
+from tdcs.node.agent.blocks.dropper import Dropper
 from tdcs.node.agent.disk.disk_room import Room
 from tdcs.node.agent.disk.mount_notes import MountNotes
 from tdcs.node.agent.disk.partial_file import BusyError, DiskError
@@ -27,7 +28,6 @@ from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.mount.block_ledger import Ledger
 from tdcs.node.agent.mount.mount_work import MountWork
 from tdcs.node.agent.mount.source_pieces import SourceFailureError
-from tdcs.node.agent.transfer.registrar import Registrar
 
 _log: Final = logging.getLogger(__name__)
 
@@ -45,9 +45,7 @@ _DROP_SECONDS: Final = 600.0
 _MOST_PAUSE: Final = 60.0
 _POLL_SECONDS: Final = 0.5
 _WRONG: Final = "it differs from the source, also after it was loaded again"
-_HELD_OPEN: Final = (
-    "it differs from the source, and cannot be dropped: a reader holds it open, or the worker is away"
-)
+_NOT_DROPPED: Final = "it differs from the source, and cannot be dropped: the disk refuses"
 
 Start = Callable[[str, Coroutine[Any, Any, Any]], object]
 
@@ -55,10 +53,10 @@ Start = Callable[[str, Coroutine[Any, Any, Any]], object]
 class Checker:
     """The comparisons of an agent, at most one for each mount. All calls in one event loop."""
 
-    def __init__(self, *, disk: Disk, room: Room, registrar: Registrar, stopped: threading.Event) -> None:
+    def __init__(self, *, disk: Disk, room: Room, dropper: Dropper, stopped: threading.Event) -> None:
         self._disk: Final = disk
         self._comparison: Final = Comparison(disk=disk, room=room, stopped=stopped)
-        self._registrar: Final = registrar
+        self._dropper: Final = dropper
         self._stopped: Final = stopped
         self._notes: Final = MountNotes(disk.checks, kind=Findings, durable=True)
         self._noting: Final = asyncio.Lock()
@@ -212,7 +210,7 @@ class Checker:
             identity = int(ledger.manifest.block_ids[block])
             mount.refuse((identity,))
             await self._refuse(mount, (identity,))
-            await self._registrar.drop_blocks(mount, ledger, [block])
+            await self._dropper.drop_block(mount, ledger, block)
         run.bytes += int(ledger.manifest.block_lengths[block])
         run.files += int(ledger.first_of_file(block))
 
@@ -237,19 +235,19 @@ class Checker:
 
     async def _load_again(self, mount: MountWork, ledger: Ledger, run: CheckRun, block: int) -> None:
         """Bring a refused block anew, and let it be read when it equals the source now."""
-        reason = _HELD_OPEN
+        reason = _NOT_DROPPED
         if await self._dropped(mount, ledger, run, block):
             reason = "" if await self._comparison.bring(mount, mount.source, ledger, block) else _WRONG
         if reason and self._current(mount, ledger, run):
             run.report(FileFailure(path=ledger.path(block), code="Wrong", reason=reason))
 
     async def _dropped(self, mount: MountWork, ledger: Ledger, run: CheckRun, block: int) -> bool:
-        """Whether a refused block is gone; one that is open, or claimed by a registration, is waited for."""
+        """Whether a refused block is gone; one that is claimed, or that the disk refuses to drop, is waited for."""
         clock = asyncio.get_running_loop().time
         while self._current(mount, ledger, run):
             with mount.lock:
                 here = ledger.lies_here(block) or ledger.in_work(block)
-            if not here or await self._registrar.drop_blocks(mount, ledger, [block]):
+            if not here or await self._dropper.drop_block(mount, ledger, block):
                 return True
             if clock() > run.drop_until:
                 break

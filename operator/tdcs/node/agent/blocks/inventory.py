@@ -64,17 +64,15 @@ Rows = npt.NDArray[np.void]
 
 
 class Found(NamedTuple):
-    """Blocks of a mount, by their numbers in a ledger, that this process did not bring; sorted by where they lie."""
+    """Blocks of a mount, by their ascending numbers in a ledger, that this process did not bring."""
 
     mount: MountBlocks
     ledger: Ledger
-    spooled: Numbers
-    registered: Numbers
+    blocks: Numbers
 
     @property
     def ids(self) -> list[int]:
-        numbers = union(self.spooled, self.registered)
-        found: list[int] = self.ledger.manifest.block_ids[numbers].tolist()
+        found: list[int] = self.ledger.manifest.block_ids[self.blocks].tolist()
         return found
 
 
@@ -189,8 +187,7 @@ class Inventory:
 
     def _read(self) -> Rows:
         """A row for each file, ordered by folder and name; those that are new are asked what they are."""
-        # The spool first: a block goes from there to the worker's folder, and is in one of them at any time.
-        found = [self._disk.ids_at(place) for place in (Place.SPOOL, Place.WORKER, Place.KEPT)]
+        found = [self._disk.ids_at(place) for place in Place]
         rows = np.zeros(sum(map(len, found)), dtype=ROWS)
         rows["place"] = np.repeat(np.arange(len(found)), [len(ids) for ids in found])
         rows["name"] = np.concatenate(found)
@@ -210,7 +207,7 @@ class Inventory:
         return rows
 
     def _ask(self, rows: Rows, part: Numbers) -> None:
-        for place in (Place.SPOOL, Place.WORKER, Place.KEPT):
+        for place in Place:
             asked = part[rows["place"][part] == place]
             if not len(asked):
                 continue
@@ -236,36 +233,25 @@ class Inventory:
             rows["number"] = NEW
         fresh = np.flatnonzero(rows["number"] == NEW)
         self._look_up(ledger, rows, fresh)
-        known = rows["number"] >= 0
-        spooled = rows["number"][known & (rows["place"] == Place.SPOOL)]
-        registered = rows["number"][known & (rows["place"] == Place.WORKER)]
-        registered = self._without_others(ledger, spooled=spooled, registered=registered)
-        adopted = self._adopt(mount, ledger, rows, fresh, here=union(spooled, registered))
+        here = distinct(rows["number"][(rows["number"] >= 0) & (rows["place"] == Place.SPOOL)])
+        adopted = self._adopt(mount, ledger, rows, fresh, here=here)
         with mount.lock:
             if mount.ledger is not ledger:  # it is looked at again
                 self.require()
                 return np.asarray(rows["number"] < 0)
-            appeared = ledger.observe(spooled=union(spooled, adopted), registered=distinct(registered))
-            in_spool = ledger.spooled_of(appeared)
+            appeared = ledger.observe(union(here, adopted))
         if len(appeared):
-            found.append(Found(mount, ledger, appeared[in_spool], appeared[~in_spool]))
+            found.append(Found(mount, ledger, appeared))
         return np.asarray(rows["number"] < 0)
 
     @staticmethod
     def _look_up(ledger: Ledger, rows: Rows, fresh: Numbers) -> None:
         """Find the blocks that these files are by their names, as far as they say that they are them."""
         manifest = ledger.manifest
-        for place in (Place.SPOOL, Place.WORKER):
-            asked = fresh[rows["place"][fresh] == place]
-            places, numbers = manifest.blocks_among(rows["name"][asked])
-            same = prints_of_blocks(manifest, numbers) == rows["print"][asked[places]]
-            rows["number"][asked[places[same]]] = numbers[same]
-
-    def _without_others(self, ledger: Ledger, *, spooled: Numbers, registered: Numbers) -> Numbers:
-        """The registered blocks without those of which the spool has another file: the worker has to take that one."""
-        both = np.intersect1d(distinct(spooled), distinct(registered), assume_unique=True)
-        others = [n for n in both.tolist() if self._disk.differs(int(ledger.manifest.block_ids[n]))]
-        return np.setdiff1d(registered, np.array(others, dtype=np.int64)) if others else registered
+        asked = fresh[rows["place"][fresh] == Place.SPOOL]
+        places, numbers = manifest.blocks_among(rows["name"][asked])
+        same = prints_of_blocks(manifest, numbers) == rows["print"][asked[places]]
+        rows["number"][asked[places[same]]] = numbers[same]
 
     def _adopt(
         self, mount: MountBlocks, ledger: Ledger, rows: Rows, fresh: Numbers, *, here: Numbers
@@ -279,7 +265,7 @@ class Inventory:
         refused = self._disk.refused.of(mount.path)
         for part in _stretches(candidates):
             found = np.full(len(part), -1, dtype=np.int64)
-            for place in (Place.SPOOL, Place.WORKER, Place.KEPT):
+            for place in Place:
                 of_place = rows["place"][part] == place
                 if of_place.any():
                     facts: Facts = self._disk.facts_at(place, rows["name"][part[of_place]].tolist())
@@ -298,8 +284,7 @@ class Inventory:
                     continue
                 adopted.append(number)
                 taken.add(number)
-                if place is not Place.WORKER:
-                    rows["number"][at] = number
+                rows["number"][at] = number
         if adopted:
             _log.info("%d blocks of %s lay here under other ids", len(adopted), mount.path)
             self._again = True
@@ -308,12 +293,7 @@ class Inventory:
     def _note(self, rows: Rows, strange: Mask) -> None:
         strangers = rows[strange]
         self._strangers.replace(strangers)
-        believed = rows[~strange]
-        spooled = strangers["name"][strangers["place"] == Place.SPOOL]
-        registered = strangers["name"][strangers["place"] == Place.WORKER]
-        # Of two files with one id the spool's is read.
-        registered = np.setdiff1d(registered, believed["name"][believed["place"] == Place.SPOOL])
-        self._disk.believe(all_but={*spooled.tolist(), *registered.tolist()})
+        self._disk.believe(all_but=set(strangers["name"][strangers["place"] == Place.SPOOL].tolist()))
 
 
 def _may_be_of(manifest: Manifest, printed: npt.NDArray[np.uint64]) -> Mask:

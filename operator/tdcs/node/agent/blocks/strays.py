@@ -14,14 +14,13 @@ from tdcs.node.agent.blocks.inventory import Inventory, Rows
 from tdcs.node.agent.disk.tier import Disk, Place
 from tdcs.node.agent.mount.block_rows import Mask
 from tdcs.node.agent.mount.mount_blocks import MountBlocks
-from tdcs.node.agent.transfer.registrar import LANES, Registrar
 
 _AT_ONCE: Final = 4096
 _THREADS: Final = 8
 """That remove files: a disk that frees each one's blocks at once (mounted with `discard`) takes ten times as many."""
 _PAUSE_SECONDS: Final = 2.0
 KEPT_SECONDS: Final = 3600.0
-"""For so long blocks of another journal wait for a version that lists them, unless something finds no room."""
+"""For so long blocks without an id wait for a version that lists them, unless something finds no room."""
 
 
 class Strays:
@@ -32,12 +31,10 @@ class Strays:
         *,
         disk: Disk,
         inventory: Inventory,
-        registrar: Registrar,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._disk: Final = disk
         self._inventory: Final = inventory
-        self._registrar: Final = registrar
         self._clock: Final = clock
         self._since: Final = clock()
         self._until = 0.0
@@ -59,8 +56,8 @@ class Strays:
 
         Of a mount those that its version does not list, once the agent works by the version that is assigned: whatever
         other mounts wait for. Of no mount that the agent knows, all: once the operator has assigned or taken something,
-        since an agent without any may only not know of them yet. Blocks of another journal wait for a version that
-        lists them, while there is room. What the worker has got from others than this agent is theirs.
+        since an agent without any may only not know of them yet. Blocks without an id wait for a version that lists
+        them, while there is room.
 
         Args:
             emptied: whether a mount was forgotten.
@@ -73,7 +70,6 @@ class Strays:
             if 0 < owner < len(of_owner):
                 of_owner[owner] = is_settled
         chosen = of_owner[rows["owner"]]
-        chosen &= (rows["print"] != 0) | (rows["place"] != Place.WORKER)
         waits = self._clock() - self._since < KEPT_SECONDS and not any(mount.room_failure for mount in mounts)
         if waits:
             listed = [owner for owner, is_settled in settled.items() if is_settled]
@@ -91,7 +87,7 @@ class Strays:
         return self._inventory.has_looked_by(ledger, mount=mount.path)
 
     async def remove(self, mounts: Collection[MountBlocks], *, emptied: bool) -> int:
-        """Remove them; how many are gone. What the worker does not give up now is tried again."""
+        """Remove them; how many are gone."""
         rows = self._inventory.strangers
         removed = 0
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="strays") as threads:
@@ -100,18 +96,15 @@ class Strays:
                 # Another version may have come meanwhile that lists some of them.
                 part = part[self._removable(part, mounts, emptied=emptied)]
                 gone = np.zeros(len(part), dtype=np.bool_)
-                # The worker takes its time for each, and the disk has others to do meanwhile.
-                await asyncio.gather(
-                    self._remove_own(part, gone, threads), self._remove_registered(part, gone)
-                )
+                await self._remove(part, gone, threads)
                 self._inventory.removed(part[gone])
                 removed += int(np.count_nonzero(gone))
         self._until = self._clock() + _PAUSE_SECONDS
         return removed
 
-    async def _remove_own(self, part: Rows, gone: Mask, threads: ThreadPoolExecutor) -> None:
+    async def _remove(self, part: Rows, gone: Mask, threads: ThreadPoolExecutor) -> None:
         loop = asyncio.get_running_loop()
-        for place in (Place.SPOOL, Place.KEPT):
+        for place in Place:
             own = np.flatnonzero(part["place"] == place)
             names = part["name"][own]
             work = [
@@ -120,15 +113,3 @@ class Strays:
             ]
             for done in await asyncio.gather(*work):
                 gone[own] |= np.isin(names, done)
-
-    async def _remove_registered(self, part: Rows, gone: Mask) -> None:
-        waiting = np.flatnonzero(part["place"] == Place.WORKER).tolist()
-
-        async def lane() -> None:
-            while waiting and not self._registrar.resting:
-                at = waiting.pop()
-                gone[at] = await self._registrar.remove_registered(int(part["name"][at]))
-
-        async with asyncio.TaskGroup() as lanes:
-            for _ in range(min(LANES, len(waiting))):
-                lanes.create_task(lane())

@@ -1,9 +1,9 @@
 """The agent's part of a tier's folder: where blocks lie, how they come there, and what the disk has left.
 
-`<tier>/alluxioworker/<id>` are the worker's blocks. Below `<tier>/agent` lie `spool/<id>` (verified, readable, not yet
-registered), `partial` (being written), `manifests`, `assignments`, `checks`, `failures`, `refused` and `epoch`. All of
-it is one file system: a block gets from one folder to the next by a rename or a hard link. Where ids are TDCS's own,
-blocks of one file lie in one file (`large_files`), and count as lying in the spool.
+Below `<tier>/agent` lie `spool/<id>` (verified and readable), `partial` (being written), `manifests`, `assignments`,
+`checks`, `failures`, `refused` and `epoch`. All of it is one file system: a block gets from one folder to the next by a
+rename. Blocks of one file lie in one file (`large_files`), and count as lying in the spool. In `<tier>/alluxioworker`
+are Alluxio's names of files that lie here, which are hard links, and what others had Alluxio cache.
 """
 
 from __future__ import annotations
@@ -47,8 +47,7 @@ class Place(IntEnum):
     """A folder of blocks."""
 
     SPOOL = 0
-    WORKER = 1
-    KEPT = 2
+    KEPT = 1
     """Of those that have no id: their names are any numbers."""
 
 
@@ -58,22 +57,19 @@ class Disk:
     Args:
         tier: the tier's folder, at the same path as in the worker.
         boot: identity of the running kernel; None: it is asked.
-        exported: whether the worker's files are only further names of blocks, under ids of its own (`Exporter`): no
-            block is looked for there then.
 
     Attributes:
         large: files of several blocks.
-        lent: the worker's folder.
+        lent: the folder of Alluxio's worker: its files are further names of blocks, under ids of its own (`Exporter`).
         refused: blocks that were found wrong: they count as not being here.
         mark: whether all that has a name is on the disk.
         names: gives what was written its name once it is there.
     """
 
-    def __init__(self, tier: Path, *, boot: str | None = None, exported: bool = False) -> None:
+    def __init__(self, tier: Path, *, boot: str | None = None) -> None:
         self.tier: Final = tier
         own = tier / names.AGENT_FOLDER
         self.lent: Final = tier / names.BLOCK_FOLDER
-        self.blocks: Final = own / "nothing" if exported else self.lent
         self.spool: Final = own / "spool"
         self.kept: Final = tier / names.AGENT_KEPT
         self.partial: Final = own / "partial"
@@ -88,7 +84,7 @@ class Disk:
         self.mark: Final = ShutdownMark(own, boot=boot)
         self.names: Final = FileNames(folder=own, facts=self.facts, mark=self.mark)
         self.large: Final = LargeFiles(tier, facts=self.facts, partial=self.partial)
-        self._folders: Final = {Place.SPOOL: self.spool, Place.WORKER: self.blocks, Place.KEPT: self.kept}
+        self._folders: Final = {Place.SPOOL: self.spool, Place.KEPT: self.kept}
         self._partial: Final = f"{self.partial}/"
         self._spool: Final = f"{self.spool}/"
         self._numbers = itertools.count()
@@ -123,19 +119,15 @@ class Disk:
                 self.partial.mkdir(parents=True, exist_ok=True)  # last: from now on the others write
 
     def open(self, block: int) -> OpenedBlock | None:
-        """A readable block; None when it is not here.
-
-        The spool is looked at first: a block that leaves it is in the worker's folder already.
-        """
+        """A readable block; None when it is not here."""
         known = self._looked_through or block in self._named
         if block in self.refused or block in self._strange or not known:
             return None
         if block in self.large:
             return self.large.open(block)
-        for folder in (self.spool, self.blocks):
-            with suppress(FileNotFoundError, PermissionError):
-                fd = os.open(f"{folder}/{block}", os.O_RDONLY | os.O_CLOEXEC)
-                return OpenedBlock(fd, 0, os.fstat(fd).st_size, None, _always)
+        with suppress(FileNotFoundError, PermissionError):
+            fd = os.open(f"{self._spool}{block}", os.O_RDONLY | os.O_CLOEXEC)
+            return OpenedBlock(fd, 0, os.fstat(fd).st_size, None, _always)
         return None
 
     def believe_nothing(self) -> None:
@@ -265,36 +257,14 @@ class Disk:
             raise
 
     def unspool(self, block: int) -> None:
-        """Remove the spool's name of a block; none is fine."""
+        """Remove a block; none is fine."""
         if self.large.drop(block):
             return
         with suppress(FileNotFoundError):
             os.unlink(f"{self.spool}/{block}")
 
-    def registered(self, block: int) -> bool:
-        return os.path.exists(f"{self.blocks}/{block}")
-
-    def remove_registered(self, block: int) -> None:
-        """Remove a file that the worker does not know from its folder; none is fine."""
-        with suppress(FileNotFoundError):
-            os.unlink(f"{self.blocks}/{block}")
-
     def has(self, block: int) -> bool:
-        folders = (self.spool, self.blocks)
-        return block in self.large or any(os.path.exists(f"{folder}/{block}") for folder in folders)
-
-    def differs(self, block: int) -> bool:
-        """Whether the worker has another file under the id of a spooled block."""
-        try:
-            return not os.path.samefile(f"{self.spool}/{block}", f"{self.blocks}/{block}")
-        except FileNotFoundError:
-            return False
-
-    def size(self, block: int) -> int:
-        """Bytes of a block's file, 0 when it is not here."""
-        return next(
-            (size for place in (Place.SPOOL, Place.WORKER) if (size := self.size_at(place, block))), 0
-        )
+        return block in self.large or os.path.exists(f"{self._spool}{block}")
 
     def size_at(self, place: Place, name: int) -> int:
         if place is Place.SPOOL and (facts := self.large.facts_of(name)) is not None:
@@ -314,52 +284,26 @@ class Disk:
         return union(found, self.large.ids()) if place is Place.SPOOL else found
 
     def adopt(self, place: Place, name: int, *, block: int) -> None:
-        """Put a file that is a block, by what it says of itself, into the spool under the block's id.
-
-        The worker's own name of it stays: the worker removes it. Raises OSError.
-        """
-        source = f"{self._folders[place]}/{name}"
-        if place is Place.WORKER:
-            link = f"{self._partial}{block}.{next(self._numbers)}.link"
-            os.link(source, link)
-            source = link
+        """Put a file that is a block, by what it says of itself, under the block's id. Raises OSError."""
         self._named.add(block)
-        os.rename(source, f"{self._spool}{block}")
+        os.rename(f"{self._folders[place]}/{name}", f"{self._spool}{block}")
         self._strange.discard(block)
 
     def set_aside(self) -> int:
-        """Take the names of all blocks: their ids are those of another journal. Those that say what they are stay, for
-        whoever lists them again; how many these are.
-
-        Run it while the worker is away. What lies in files of several blocks goes: another engine cuts files otherwise.
+        """Take the names of all blocks, which are ids of Alluxio's; how many stay, for whoever lists them again: those
+        that say what they are. Run it while the worker is away.
         """
         self.large.clear()
         kept, wrong = 0, self.refused.read()
         number = int(max(self.ids_at(Place.KEPT), default=0))
-        for place in (Place.SPOOL, Place.WORKER):
-            folder = self._folders[place]
-            for name in self.ids_at(place).tolist():
+        for folder in (self.spool, self.lent):
+            for name in _ids(folder).tolist():
                 path = f"{folder}/{name}"
                 if name not in wrong and self.facts.read(path) is not None:
                     number += 1
                     os.rename(path, f"{self.kept}/{number}")
                     kept += 1
         return kept
-
-    def take_back(self) -> int:
-        """Move the worker's blocks that say what they are into the spool, under the same ids; how many.
-
-        Run it while the worker is away.
-        """
-        moved = 0
-        spooled = set(self.spooled().tolist())
-        for name in self.registered_ids().tolist():
-            path = f"{self.blocks}/{name}"
-            # Of two files with one id the spool's is read; a rename onto another name of the same file does nothing.
-            if name not in spooled and self.facts.read(path) is not None:
-                os.rename(path, f"{self._spool}{name}")
-                moved += 1
-        return moved
 
     def take_exports_back(self) -> None:
         """Remove the worker's names of blocks, of which each has another one here. Run it while the worker is away."""
@@ -414,12 +358,6 @@ class Disk:
         return tuple(
             map(_changed, (*self._folders.values(), self.large.folders.parts, self.large.folders.whole))
         )
-
-    def spooled(self) -> Ids:
-        return _ids(self.spool)
-
-    def registered_ids(self) -> Ids:
-        return _ids(self.blocks)
 
 
 def _ids(folder: Path) -> Ids:

@@ -33,7 +33,7 @@ def make_ready(disk: Disk) -> Looked:
     """Remove files that are not what was written to them, where the last shutdown was none, and let the store be read.
 
     A file that does not say what it is goes, too: nothing tells whether it is whole. Files of earlier eras were synced
-    twice and are not read again. Run it before anybody is given a file, and before the worker looks at its folder.
+    twice and are not read again. Run it before anybody is given a file.
 
     Raises:
         OSError: The store cannot be read or written.
@@ -48,7 +48,7 @@ def make_ready(disk: Disk) -> Looked:
 def _look_through(disk: Disk, *, since: int) -> Looked:
     began, compared, removed = time.monotonic(), 0, 0
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="unclean-start") as threads:
-        for folder in (disk.spool, disk.blocks, disk.kept):
+        for folder in (disk.spool, disk.kept):
             for names in _names(folder):
                 found = threads.map(lambda name, at=folder: _is_right(disk, at / name, since=since), names)
                 for name, right in zip(names, found, strict=True):

@@ -22,7 +22,6 @@ from tdcs.model.block_identity import same_blocks
 from tdcs.model.manifest import Manifest
 from tdcs.model.manifest_format import decoded
 from tdcs.model.printable_text import printable
-from tdcs.model.sorted_numbers import union
 from tdcs.node.agent.mount import slot_counts as kinds
 from tdcs.node.agent.mount.assigned_blocks import AssignedBlocks
 from tdcs.node.agent.mount.block_rows import (
@@ -32,9 +31,7 @@ from tdcs.node.agent.mount.block_rows import (
     LATER,
     PEERS,
     REFUSED,
-    REGISTERED,
     SOURCE,
-    SPOOL,
     TOUCHED,
     WANTED,
     Mask,
@@ -61,7 +58,6 @@ class Ledger:
     """The blocks of one version of a mount.
 
     Args:
-        exported: whether a worker is told of the blocks that lie here, after they are readable.
         index_folder: where a large version's index by slot may be kept (`SlotIndex`).
 
     Attributes:
@@ -69,11 +65,8 @@ class Ledger:
         assigned: what the last assignment says of the blocks.
     """
 
-    def __init__(
-        self, manifest: Manifest, *, exported: bool = True, index_folder: Path | None = None
-    ) -> None:
+    def __init__(self, manifest: Manifest, *, index_folder: Path | None = None) -> None:
         self.manifest: Final = manifest
-        self._exported: Final = exported
         self.looked_at = False
         self._counted: Final = CountedRows(manifest)
         self._rows: Final = self._counted.rows
@@ -183,13 +176,13 @@ class Ledger:
             if row >= 0:
                 self._counted.set(row, self._rows.flag_view[row] & ~CLAIMED)
 
-    def located(self, block: int, *, spooled: bool, registered: bool) -> None:
-        """A claimed block lies in these folders now, and is given back."""
+    def located(self, block: int, *, here: bool) -> None:
+        """A claimed block lies here now, or does not, and is given back."""
         self._counted.changes += 1
         row = self._rows.add(block)
         flags = self._rows.flag_view[row] & ~(CLAIMED | HELD)
-        flags |= SPOOL * spooled | REGISTERED * registered | TOUCHED * self._looking
-        if spooled or registered:
+        flags |= HELD * here | TOUCHED * self._looking
+        if here:
             flags = self._failures.brought(row, flags)
         self._counted.set(row, flags)
 
@@ -280,14 +273,12 @@ class Ledger:
         flags[:] &= np.uint16(~TOUCHED & 0xFFFF)
         flags[(flags & CLAIMED) != 0] |= np.uint16(TOUCHED)
 
-    def observe(self, *, spooled: Numbers, registered: Numbers) -> Numbers:
-        """What the look has found, as numbers of blocks; those that appeared since the one before it."""
+    def observe(self, found: Numbers) -> Numbers:
+        """What the look has found, as ascending numbers of blocks; those that appeared since the one before it."""
         rows = self._rows
-        found = union(spooled, registered)
         rows.have(found)
         seen = np.zeros(len(rows), dtype=np.uint16)
-        seen[rows.of(np.asarray(spooled, dtype=np.int64))] |= np.uint16(SPOOL)
-        seen[rows.of(np.asarray(registered, dtype=np.int64))] |= np.uint16(REGISTERED)
+        seen[rows.of(found)] = HELD
         changed = (rows.flags & (CLAIMED | (TOUCHED if self._looking else 0))) == 0
         fresh = rows.numbers[changed & (seen != 0) & ((rows.flags & HELD) == 0)]
         rows.flags[changed] = (rows.flags[changed] & np.uint16(~HELD & 0xFFFF)) | seen[changed]
@@ -298,50 +289,14 @@ class Ledger:
         self._counted.count()
         return np.asarray(fresh)
 
-    def spooled_of(self, blocks: Numbers) -> Mask:
-        """Which of these blocks lie in the spool."""
-        rows = self._rows.of(blocks)
-        return (
-            np.asarray((rows >= 0) & ((self._rows.flags[rows] & SPOOL) != 0))
-            if len(self._rows)
-            else rows >= 0
-        )
-
-    # What is to be registered and dropped.
-
-    def to_register(self, *, most: int, skip: Numbers) -> list[int]:
-        """Claim blocks that lie in the spool alone, but not those in `skip`."""
-        if not self.registers():
-            return []
-        rows, known = self._rows, np.uint16(HELD | CLAIMED | REFUSED)
-
-        def free(part: slice) -> Mask:
-            found = (rows.flags[part] & known) == SPOOL
-            unwelcome = self.assigned.dropped[rows.slots[part]] & ((rows.flags[part] & WANTED) == 0)
-            return np.asarray(found & ~unwelcome & ~np.isin(rows.numbers[part], skip))
-
-        return self._claim(list(self._scan(free, most=most, cursor="register")), cursor="register")
-
-    def registers(self) -> bool:
-        total = self._counts.total
-        return self._exported and bool(
-            total[kinds.REGISTERS]
-            or total[kinds.REGISTERS_UNWANTED] > self.assigned.dropped_of(kinds.REGISTERS_UNWANTED)
-        )
+    # What is to be dropped.
 
     def to_drop(
-        self,
-        *,
-        most: int,
-        skip: Numbers,
-        all_blocks: bool = False,
-        spooled_only: bool = False,
-        kept: Mask | None = None,
+        self, *, most: int, skip: Numbers, all_blocks: bool = False, kept: Mask | None = None
     ) -> list[int]:
-        """Claim blocks that lie here and shall not; with `all_blocks` all that lie here.
+        """Claim blocks that lie here and shall not, but not those in `skip`; with `all_blocks` all that lie here.
 
         Args:
-            spooled_only: only what the worker does not know.
             kept: slots that stay for now, but for what is wrong in them.
         """
         if not self.drops(all_blocks=all_blocks, kept=kept):
@@ -355,8 +310,6 @@ class Ledger:
             if not all_blocks:
                 unwanted = dropped[rows.slots[part]] & ((flags & WANTED) == 0)
                 found &= unwanted | ((flags & REFUSED) != 0)
-            if spooled_only:
-                found &= (flags & HELD) == SPOOL
             return np.asarray(found & ~np.isin(rows.numbers[part], skip))
 
         return self._claim(list(self._scan(free, most=most, cursor="drop")), cursor="drop")
@@ -382,14 +335,14 @@ class Ledger:
 
     def place(self, block: int) -> ExtentPlace | None:
         """Where a block belongs in a file that it shares with others on the disk; None: it has a file for itself."""
-        return None if self._exported else extent_place(self.manifest, block)
+        return extent_place(self.manifest, block)
 
     def lies_here(self, block: int) -> bool:
         row = self._rows.at(block)
         return row >= 0 and bool(self._rows.flag_view[row] & HELD)
 
     def in_work(self, block: int) -> bool:
-        """Whether somebody is bringing, registering or dropping a block."""
+        """Whether somebody is bringing or dropping a block."""
         row = self._rows.at(block)
         return row >= 0 and bool(self._rows.flag_view[row] & CLAIMED)
 
@@ -400,7 +353,7 @@ class Ledger:
 
     @property
     def blocks_in_work(self) -> int:
-        """Blocks that somebody is bringing, registering or dropping."""
+        """Blocks that somebody is bringing or dropping."""
         return self._counts.total[kinds.IN_WORK]
 
     @property
@@ -420,11 +373,10 @@ class Ledger:
         return next(iter(self.right_blocks()[:1].tolist()), None) if self._counts.total[kinds.HERE] else None
 
     def left(self) -> bool:
-        """Whether something is still being brought, registered or dropped."""
+        """Whether something is still being brought or dropped."""
         total = self._counts.total
         return bool(
             total[kinds.OPEN]
-            or (self._exported and total[kinds.UNREGISTERED])
             or total[kinds.WRONG]
             or total[kinds.IN_WORK]
             or self.assigned.offered_of(kinds.OPEN_ONLY)
@@ -447,7 +399,6 @@ class Ledger:
             held_bytes=self._counts.held_bytes - self._wrong_bytes(),
             complete=slots.of_mask(here == self._by_slot.counts),
             present=slots.of_mask(here > 0),
-            registered_bytes=self._counts.registered_bytes,
             parts=tuple(self._counted.sums[part.paths].state(part) for part in self.assigned.parts.values()),
             failures=failures,
             failing=slots.of_mask(self._counts.of(kinds.FAILING) > 0),

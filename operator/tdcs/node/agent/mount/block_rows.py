@@ -17,32 +17,29 @@ from tdcs.model.manifest import Manifest
 Mask = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
 
-SPOOL: Final = 1
-"""It lies in the spool."""
-REGISTERED: Final = 2
-"""It lies in the worker's folder."""
-CLAIMED: Final = 4
-"""Somebody is bringing, registering or dropping it."""
-WANTED: Final = 8
+HELD: Final = 1
+"""It lies here."""
+CLAIMED: Final = 2
+"""Somebody is bringing or dropping it."""
+WANTED: Final = 4
 """A part of the assignment wants it."""
-READ: Final = 16
+READ: Final = 8
 """It may be read from the source."""
-SOURCE: Final = 32
+SOURCE: Final = 16
 """It is to be read from the source."""
-PEERS: Final = 64
+PEERS: Final = 32
 """It is to come from peers."""
-FAILED: Final = 128
+FAILED: Final = 64
 """The last attempt to bring it failed."""
-REFUSED: Final = 256
+REFUSED: Final = 128
 """A comparison found it wrong: it is neither held nor brought."""
-LATER: Final = 512
+LATER: Final = 256
 """It is tried again at a time of its own."""
-TOUCHED: Final = 1024
+TOUCHED: Final = 512
 """It changed since the look at the folders began that goes on."""
-FIRST: Final = 2048
+FIRST: Final = 1024
 """It is the first one of its file."""
 
-HELD: Final = SPOOL | REGISTERED
 ASSIGNED: Final = WANTED | READ | SOURCE | PEERS
 STAYS: Final = HELD | CLAIMED | REFUSED | TOUCHED
 """A row with any of these is kept, whether it is assigned or not."""

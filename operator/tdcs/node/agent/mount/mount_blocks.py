@@ -53,7 +53,6 @@ class MountBlocks:
         forgotten: everything of it is to be dropped.
         room_until: pulling rests until then.
         refused: ids of blocks that a comparison found wrong.
-        registered_at: when it was begun last to register some of its blocks.
     """
 
     path: str
@@ -67,7 +66,6 @@ class MountBlocks:
     room_until: float = 0.0
     room_failure: FileFailure | None = None
     refused: set[int] = field(default_factory=set)
-    registered_at: float = 0.0
     _handover: Handover = field(default_factory=Handover)
     _rest_at: tuple[int, int] | None = None
 
@@ -86,30 +84,29 @@ class MountBlocks:
         """A claimed block, for which room was reserved, lies in the spool now."""
         length = int(ledger.manifest.block_lengths[block])
         with self.lock:
-            if self._note(ledger, block, spooled=True, registered=False):
+            if self._note(ledger, block, here=True):
                 self.room.cancel(length)  # a look at the folders has counted it
             else:
                 self.room.keep(length)
             self.room_failure = None
         self.readable.add((int(ledger.manifest.block_ids[block]),))
 
-    def located(self, ledger: Ledger, block: int, *, spooled: bool, registered: bool) -> None:
-        """A claimed block lies in these folders from now on, or in none."""
+    def dropped(self, ledger: Ledger, block: int) -> None:
+        """A claimed block does not lie here any more."""
         with self.lock:
-            before = self._note(ledger, block, spooled=spooled, registered=registered)
-            if before and not (spooled or registered):
+            if self._note(ledger, block, here=False):
                 self.room.removed(int(ledger.manifest.block_lengths[block]))
 
-    def _note(self, ledger: Ledger, block: int, *, spooled: bool, registered: bool) -> bool:
-        """Note where a block lies, also in the ledger of a newer version; whether it was counted already."""
+    def _note(self, ledger: Ledger, block: int, *, here: bool) -> bool:
+        """Note whether a block lies here, also in the ledger of a newer version; whether it was counted already."""
         before = ledger.lies_here(block)
-        ledger.located(block, spooled=spooled, registered=registered)
+        ledger.located(block, here=here)
         current = self.ledger
         if current is not None and current is not ledger:
             number = int(same_blocks(current.manifest, ledger.manifest, np.array([block]))[0])
             if number >= 0:
                 before = current.lies_here(number)
-                current.located(number, spooled=spooled, registered=registered)
+                current.located(number, here=here)
         return before
 
     def no_room(self, ledger: Ledger, blocks: Iterable[int], reason: str) -> None:
@@ -191,17 +188,13 @@ class MountBlocks:
 
     # What is to be done.
 
-    def to_drop(self, *, most: int, skip: Numbers, spooled_only: bool = False) -> list[int]:
+    def to_drop(self, *, most: int, skip: Numbers) -> list[int]:
         """Claim blocks that lie here and shall not, those left out that are handed over; see `Ledger.to_drop`."""
         with self.lock:
             if self.ledger is None:
                 return []
             return self.ledger.to_drop(
-                most=most,
-                skip=skip,
-                all_blocks=self.forgotten,
-                spooled_only=spooled_only,
-                kept=self._handed_over(),
+                most=most, skip=skip, all_blocks=self.forgotten, kept=self._handed_over()
             )
 
     def drops(self) -> bool:

@@ -17,9 +17,7 @@ from tdcs.node.agent.mount.block_rows import (
     PEERS,
     READ,
     REFUSED,
-    REGISTERED,
     SOURCE,
-    SPOOL,
     WANTED,
     BlockRows,
     Mask,
@@ -47,17 +45,12 @@ UNWANTED_IDLE: Final = 11
 WRONG: Final = 12
 """It lies here, and is wrong."""
 WRONG_IDLE: Final = 13
-UNREGISTERED: Final = 14
-REGISTERS: Final = 15
-"""It can be registered at once, as a part wants it."""
-REGISTERS_UNWANTED: Final = 16
-IN_WORK: Final = 17
-FAILED_ONCE: Final = 18
-ANY_HERE: Final = 19
-REGISTERED_RIGHT: Final = 20
-ANY_IDLE: Final = 21
-_KINDS: Final = 22
-_CLASSES: Final = 1024
+IN_WORK: Final = 14
+FAILED_ONCE: Final = 15
+ANY_HERE: Final = 16
+ANY_IDLE: Final = 17
+_KINDS: Final = 18
+_CLASSES: Final = 512
 _TALLIED: Final = (_CLASSES - 1) | FIRST
 
 
@@ -69,8 +62,6 @@ def _kinds(flags: int) -> int:
     ready = missing and not claimed and not flags & LATER
     source, read = bool(flags & SOURCE), bool(flags & PEERS and flags & READ)
     only = bool(flags & PEERS and not flags & READ)
-    spooled_alone = bool(flags & SPOOL and not flags & REGISTERED)
-    idle = spooled_alone and not claimed and not refused
     found = {
         HERE: held and not refused,
         FAILING: (failed and not held) or refused,
@@ -86,14 +77,10 @@ def _kinds(flags: int) -> int:
         UNWANTED_IDLE: held and not wanted and not claimed,
         WRONG: held and refused,
         WRONG_IDLE: held and refused and not claimed,
-        UNREGISTERED: spooled_alone,
-        REGISTERS: idle and wanted,
-        REGISTERS_UNWANTED: idle and not wanted,
         IN_WORK: claimed,
         FAILED_ONCE: failed,
         ANY_HERE: held,
         ANY_IDLE: held and not claimed,
-        REGISTERED_RIGHT: bool(flags & REGISTERED) and not refused,
     }
     return sum(1 << kind for kind, counts in found.items() if counts)
 
@@ -154,13 +141,13 @@ class SlotCounts:
 
     Attributes:
         total: of each kind, over all slots.
-        held_bytes, registered_bytes: of all rows that lie here.
+        held_bytes: of all rows that lie here.
     """
 
     def __init__(self) -> None:
         self._blocks = np.zeros((_KINDS, SLOTS), dtype=np.int64)
         self.total = [0] * _KINDS
-        self.held_bytes = self.registered_bytes = 0
+        self.held_bytes = 0
         self._show()
 
     def of(self, kind: int) -> npt.NDArray[np.int64]:
@@ -175,7 +162,6 @@ class SlotCounts:
             self._blocks[_IN_KIND[:, flags & (_CLASSES - 1)]] += by_slot
         self.total = self._blocks.sum(axis=1).tolist()
         self.held_bytes = int(tally.bytes[tally.of(ANY_HERE)].sum())
-        self.registered_bytes = int(tally.bytes[tally.of(REGISTERED_RIGHT)].sum())
         self._show()
 
     def step(self, *, before: int, after: int, slot: int, length: int) -> None:
@@ -192,8 +178,6 @@ class SlotCounts:
             total[kind] += change
             if kind == ANY_HERE:
                 self.held_bytes += change * length
-            elif kind == REGISTERED_RIGHT:
-                self.registered_bytes += change * length
 
     def _show(self) -> None:
         self._views: list[Any] = [each.data for each in self._blocks]

@@ -1,1 +1,1 @@
-"""Brings blocks, from the source and from other agents, and makes them known to the worker."""
+"""Brings blocks, from the source and from other agents, and exports them to Alluxio."""

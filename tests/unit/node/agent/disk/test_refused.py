@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tdcs.node.agent.disk.epoch import enter_epoch
+from tdcs.node.agent.disk.own_ids import enter_own_ids
 from tdcs.node.agent.disk.refused_blocks import RefusedBlocks
 from tdcs.node.agent.disk.tier import Disk
 
@@ -55,11 +55,12 @@ def test_a_block_is_refused_in_this_process_even_when_the_disk_takes_no_note(tmp
     assert RefusedBlocks(tmp_path).read() == {1}
 
 
-def test_blocks_of_another_journal_are_not_taken_for_wrong_ones(tmp_path: Path) -> None:
+def test_blocks_under_ids_of_alluxios_are_not_taken_for_wrong_ones(tmp_path: Path) -> None:
     disk = Disk(tmp_path)
-    enter_epoch(disk, journal="first")
+    enter_own_ids(disk)
     disk.refused.add(ONE, (17,))
-    enter_epoch(disk, journal="first")
+    enter_own_ids(disk)
     assert RefusedBlocks(tmp_path).read() == {17}
-    enter_epoch(disk, journal="second")
+    disk.epoch.write_text("0a1b2c3d-journal\n")
+    enter_own_ids(disk)
     assert RefusedBlocks(tmp_path).read() == frozenset()

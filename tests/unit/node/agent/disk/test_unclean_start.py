@@ -10,7 +10,7 @@ import pytest
 import xxhash
 
 from tdcs.model.block_identity import BlockIdentity, mount_key
-from tdcs.node.agent.disk.tier import Disk
+from tdcs.node.agent.disk.tier import Disk, Place
 from tdcs.node.agent.disk.unclean_start import Looked, make_ready
 from tdcs.node.file_facts import FileFacts
 from tdcs.node.store_boot import is_ready
@@ -54,7 +54,7 @@ def test_a_file_that_was_not_synced_as_a_whole_is_not_there_after_a_power_loss(
     lose(disk, 1, content)
     disk, looked = started(tmp_path, boot="second")
     assert looked == Looked(compared=2, removed=1)
-    assert disk.spooled().tolist() == [2]
+    assert disk.ids_at(Place.SPOOL).tolist() == [2]
 
 
 def test_who_has_a_link_to_a_wrong_file_sees_another_length(tmp_path: Path) -> None:
@@ -69,20 +69,6 @@ def test_who_has_a_link_to_a_wrong_file_sees_another_length(tmp_path: Path) -> N
     assert looked.removed == 1
     assert links[1].read_bytes() == b""
     assert links[2].read_bytes() == CONTENT
-
-
-def test_a_link_in_the_workers_folder_is_looked_at_as_well(tmp_path: Path) -> None:
-    disk, _ = started(tmp_path, boot="first")
-    disk.blocks.mkdir()
-    keep(disk, 1)
-    os.link(disk.spool / "1", disk.blocks / "1")
-    disk.unspool(1)
-    write = disk.blocks / "1"
-    write.chmod(0o644)
-    write.write_bytes(HOLE)
-    disk, looked = started(tmp_path, boot="second")
-    assert looked.removed == 1
-    assert not disk.has(1)
 
 
 def test_a_link_to_elsewhere_is_removed_and_what_it_leads_to_stays(tmp_path: Path) -> None:
@@ -172,7 +158,7 @@ def test_files_of_a_store_without_a_mark_are_believed_by_what_they_say_alone(tmp
             facts = FileFacts(IDENTITY, len(CONTENT), xxhash.xxh3_64_intdigest(CONTENT))
             disk.facts.write(str(disk.spool / str(block)), facts)
     assert make_ready(disk).removed == 2
-    assert disk.spooled().tolist() == [1]
+    assert disk.ids_at(Place.SPOOL).tolist() == [1]
 
 
 def test_others_may_read_the_store_only_once_it_was_made_ready_in_this_run_of_the_kernel(

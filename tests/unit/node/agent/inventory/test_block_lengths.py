@@ -19,7 +19,7 @@ CONTENT = b"x" * 100
 
 
 class Node:
-    """A disk that a machine without power has left: blocks 0 to 9 in the spool, 10 to 19 in the worker's folder."""
+    """A disk with twenty blocks that a machine without power has left."""
 
     def __init__(self, folder: Path) -> None:
         self.now = 100.0
@@ -28,10 +28,8 @@ class Node:
         self.ids: list[int] = self.version.manifest.block_ids.tolist()
         self.disk = Disk(folder / "tier")
         self.disk.prepare()
-        self.disk.blocks.mkdir()
         for number in range(20):
-            folder = self.disk.spool if number < 10 else self.disk.blocks
-            put_block(self.disk, self.version.manifest, number, CONTENT, folder=folder)
+            put_block(self.disk, self.version.manifest, number, CONTENT)
         lock, room = threading.RLock(), Room(capacity=1 << 30, free=lambda: 1 << 30)
         self.mount = MountWork(path=MOUNT, lock=lock, room=room, clock=lambda: self.now)
         self.ledger = Ledger(self.version.manifest)
@@ -42,7 +40,7 @@ class Node:
 
     def file(self, number: int) -> Path:
         """Of a block."""
-        return (self.disk.spool if number < 10 else self.disk.blocks) / str(self.ids[number])
+        return self.disk.spool / str(self.ids[number])
 
     async def look(self) -> int:
         self.inventory.look([self.mount])
@@ -52,7 +50,7 @@ class Node:
         """What the agent does with what shall not lie here."""
         for block in self.ledger.to_drop(most=99, skip=self.version.manifest.block_ids[:0]):
             self.file(block).unlink()
-            self.mount.located(self.ledger, block, spooled=False, registered=False)
+            self.mount.dropped(self.ledger, block)
 
     def to_bring(self) -> list[int]:
         return self.ledger.take(now=self.now, most=99, most_bytes=1 << 20)
@@ -88,7 +86,7 @@ async def test_blocks_that_were_cut_off_are_given_to_no_reader_and_brought_again
 async def test_one_that_cannot_be_removed_yet_stays_refused_until_it_is_gone(node: Node) -> None:
     node.file(14).write_bytes(b"")
     await node.look()
-    for _ in range(3):  # the worker is away
+    for _ in range(3):  # the disk refuses
         node.now += 2
         assert node.lengths.due()
         await node.lengths.check()
@@ -115,7 +113,7 @@ async def test_a_mount_that_is_forgotten_meanwhile_leaves_no_work(node: Node) ->
     await node.look()
     node.mount.forgotten = True
     node.file(3).unlink()
-    node.ledger.located(3, spooled=False, registered=False)
+    node.ledger.located(3, here=False)
     node.now += 2
     await node.lengths.check()
     assert not node.lengths.due()

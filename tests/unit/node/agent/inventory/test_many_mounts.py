@@ -49,7 +49,6 @@ class Disk:
 
     def __init__(self, manifests: list[Manifest], *, others: set[int]) -> None:
         self.in_spool: set[int] = set()
-        self.in_worker: set[int] = set()
         self.refused = RefusedBlocks(Path("/nowhere"))
         self._facts = {
             int(identity): (3, 0, *_words(of.mount), *_words(of.file), of.offset, 100, 0)
@@ -63,17 +62,13 @@ class Disk:
         }
 
     def ids_at(self, place: Place) -> Ids:
-        ids = {Place.SPOOL: self.in_spool, Place.WORKER: self.in_worker, Place.KEPT: set[int]()}[place]
-        return np.array(sorted(ids), dtype=np.int64)
+        return np.array(sorted(self.in_spool if place is Place.SPOOL else ()), dtype=np.int64)
 
     def facts_at(self, place: Place, ids: list[int]) -> Facts:
         return np.frombuffer(b"".join(struct.pack("<II7Q", *self._facts[each]) for each in ids), dtype=FACTS)
 
     def changed_at(self) -> tuple[int, ...]:
         return (1, 1)
-
-    def differs(self, block: int) -> bool:
-        return False
 
     def believe_nothing(self) -> None:
         """Nobody asks."""
@@ -111,16 +106,15 @@ def test_what_appears_and_goes_in_many_mounts_is_known_and_looked_up_once(
 
     monkeypatch.setattr(Manifest, "blocks_among", counted)
     for _ in range(6):
-        disk.in_spool = {identity for mine in ids for identity in mine if rng.random() < 0.3} | strangers
-        disk.in_worker = {identity for mine in ids for identity in mine if rng.random() < 0.3}
+        disk.in_spool = {identity for mine in ids for identity in mine if rng.random() < 0.5} | strangers
         inventory.look(works)
         for work, mine in zip(works, ids, strict=True):
-            here = set(mine) & (disk.in_spool | disk.in_worker)
+            here = set(mine) & disk.in_spool
             assert work.ledger is not None
             manifest = work.ledger.manifest
             assert set(manifest.block_ids[work.ledger.right_blocks()].tolist()) == here
         assert set(inventory.strangers["name"].tolist()) == strangers
-        assert room.used == 100 * len(disk.in_spool | disk.in_worker)
+        assert room.used == 100 * len(disk.in_spool)
     asked.clear()
     inventory.look(works)
     assert set(asked) <= {0}, "nothing is looked up again"
@@ -129,7 +123,7 @@ def test_what_appears_and_goes_in_many_mounts_is_known_and_looked_up_once(
     inventory.look(works)
     assert works[0].ledger is not None
     found = set(newer.block_ids[works[0].ledger.right_blocks()].tolist())
-    assert found == set(ids[0][10:]) & (disk.in_spool | disk.in_worker)
+    assert found == set(ids[0][10:]) & disk.in_spool
 
 
 @pytest.mark.parametrize(("blocks", "asked"), [(1, 3), (100, 1), (100, 5), (100, 90), (100, 2_000), (5, 0)])
@@ -152,7 +146,7 @@ def test_a_ledger_that_is_replaced_during_a_look_gets_what_the_folders_have() ->
     newer = manifest_of("/m", [4, 5, 6, 7])
     disk = Disk([newer], others=set())
     inventory = Inventory(disk=disk, room=room, lock=lock)  # type: ignore[arg-type]
-    disk.in_worker = {5, 7}
+    disk.in_spool = {5, 7}
     inventory.look([work])
     late = SimpleNamespace(done=False)
     look_up = inventory._look_up

@@ -16,8 +16,8 @@ from tdcs.model.block_identity import identity_of, same_blocks
 from tdcs.node import file_facts
 from tdcs.node.agent.blocks.inventory import Inventory
 from tdcs.node.agent.disk.disk_room import Room
-from tdcs.node.agent.disk.epoch import enter_epoch
-from tdcs.node.agent.disk.tier import Disk, Place
+from tdcs.node.agent.disk.own_ids import enter_own_ids, has_own_ids
+from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.mount.block_ledger import Ledger
 from tdcs.node.agent.mount.mount_work import MountWork
 from tdcs.node.agent.mount.readable import ReadableBlocks
@@ -33,7 +33,6 @@ class Node:
         self.folder = folder
         self.disk = Disk(folder / "tier")
         self.disk.prepare()
-        self.disk.blocks.mkdir()
         self.start()
 
     def start(self) -> None:
@@ -92,13 +91,11 @@ def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
 
 
-@pytest.mark.parametrize("place", [Place.SPOOL, Place.WORKER])
-@pytest.mark.failure_mode("master-journal-goes-back")
-def test_a_block_with_the_id_and_length_of_another_file_is_not_taken_for_it(node: Node, place: Place) -> None:
+@pytest.mark.failure_mode("block-of-another-file")
+def test_a_block_with_the_id_and_length_of_another_file_is_not_taken_for_it(node: Node) -> None:
     before = node.version({"a-0": b"AAAA", "a-1": b"AAAA"})
-    folder = node.disk.spool if place is Place.SPOOL else node.disk.blocks
     for block in range(2):
-        put_block(node.disk, before.manifest, block, b"AAAA", folder=folder)
+        put_block(node.disk, before.manifest, block, b"AAAA")
     after = node.version({"b-0": b"BBBB", "b-1": b"BBBB"}, mount=B)
     assert after.manifest.block_ids.tolist() == before.manifest.block_ids.tolist()
     ledger = node.open(after)
@@ -135,14 +132,10 @@ class Follower(ReadableBlocks):
                 os.close(opened.fd)
 
 
-@pytest.mark.parametrize("place", [Place.SPOOL, Place.WORKER])
-def test_who_waits_for_blocks_is_given_what_a_look_finds_as_soon_as_it_is_told(
-    node: Node, place: Place
-) -> None:
+def test_who_waits_for_blocks_is_given_what_a_look_finds_as_soon_as_it_is_told(node: Node) -> None:
     version = node.version({"a": b"AAAA", "b": b"BBBB"})
-    folder = node.disk.spool if place is Place.SPOOL else node.disk.blocks
     first, second = version.manifest.block_ids.tolist()
-    put_block(node.disk, version.manifest, 0, b"AAAA", folder=folder)
+    put_block(node.disk, version.manifest, 0, b"AAAA")
     node.start()
     node.open(version)
     follower = node.mounts[A].readable = Follower(node.disk)
@@ -151,7 +144,7 @@ def test_who_waits_for_blocks_is_given_what_a_look_finds_as_soon_as_it_is_told(
 
     # What was a stranger to the version before is given, too.
     node.open(node.version({"a": b"AAAA"}))
-    put_block(node.disk, version.manifest, 1, b"BBBB", folder=folder)
+    put_block(node.disk, version.manifest, 1, b"BBBB")
     node.look()
     assert node.content(version) == [b"AAAA", None]
     node.open(version)
@@ -184,14 +177,12 @@ def test_the_next_version_takes_over_only_what_is_the_same_file_under_the_same_i
     assert same_blocks(after.manifest, before.manifest, np.arange(2)).tolist() == [0, -1]
 
 
-@pytest.mark.parametrize("place", [Place.SPOOL, Place.WORKER])
-@pytest.mark.failure_mode("master-journal-goes-back")
-def test_a_block_is_adopted_under_the_id_that_a_new_manifest_gives_it(node: Node, place: Place) -> None:
+@pytest.mark.failure_mode("block-of-another-file")
+def test_a_block_is_adopted_under_the_id_that_a_new_manifest_gives_it(node: Node) -> None:
     files = {"a": b"AAAA", "large": bytes(range(10))}
     before = node.version(files, block_size=4)
-    folder = node.disk.spool if place is Place.SPOOL else node.disk.blocks
     for block, content in enumerate((b"AAAA", bytes(range(4)), bytes(range(4, 8)), bytes((8, 9)))):
-        put_block(node.disk, before.manifest, block, content, folder=folder)
+        put_block(node.disk, before.manifest, block, content)
     node.start()
     after = node.version(files, first=FIRST * 7, block_size=4)
     assert not set(before.manifest.block_ids.tolist()) & set(after.manifest.block_ids.tolist())
@@ -199,22 +190,23 @@ def test_a_block_is_adopted_under_the_id_that_a_new_manifest_gives_it(node: Node
     node.look()
     assert ledger.blocks_here == ledger.manifest.blocks
     assert node.content(after) == [b"AAAA", bytes(range(4)), bytes(range(4, 8)), bytes((8, 9))]
-    left = 0 if place is Place.SPOOL else 4
-    assert len(node.inventory.strangers) == left, "the worker's own names are its to remove"
+    assert not len(node.inventory.strangers)
 
 
-@pytest.mark.failure_mode("master-journal-lost")
-def test_a_cache_outlives_the_masters_journal(node: Node) -> None:
+@pytest.mark.failure_mode("disk-of-earlier-release")
+def test_blocks_that_an_earlier_release_has_named_by_alluxios_ids_get_their_own_ones(node: Node) -> None:
     files = {"a": b"AAAA", "b": b"BBBB", "c": b"CCCC"}
-    enter_epoch(node.disk, journal="first")
     before = node.version(files)
     put_block(node.disk, before.manifest, 0, b"AAAA")
-    put_block(node.disk, before.manifest, 1, b"BBBB", folder=node.disk.blocks)
-    put_block(node.disk, before.manifest, 2, b"CCCC", folder=node.disk.blocks)
-    (node.disk.blocks / "99").write_bytes(b"of somebody who does not say what it is")
+    put_block(node.disk, before.manifest, 1, b"BBBB", folder=node.disk.lent)
+    put_block(node.disk, before.manifest, 2, b"CCCC", folder=node.disk.lent)
+    (node.disk.lent / "99").write_bytes(b"of somebody who does not say what it is")
     node.disk.refused.add(A, [int(before.manifest.block_ids[2])])
-    assert enter_epoch(node.disk, journal="second") == 2
-    assert list(node.disk.blocks.iterdir()) == list(node.disk.spool.iterdir()) == []
+    node.disk.epoch.write_text("0a1b2c3d-journal\n")
+    assert enter_own_ids(node.disk) == 2
+    assert list(node.disk.lent.iterdir()) == list(node.disk.spool.iterdir()) == []
+    assert has_own_ids(node.disk)
+    assert enter_own_ids(node.disk) == 0
 
     node.start()
     after = node.version(files, first=FIRST * 9)
@@ -236,22 +228,11 @@ def test_another_length_or_another_part_of_the_same_file_is_another_block(node: 
     assert not ledger.blocks_here
 
 
-def test_the_workers_file_is_not_a_block_while_the_spool_has_another_one_under_its_id(node: Node) -> None:
-    version = node.version({"a": b"AAAA"})
-    put_block(node.disk, version.manifest, 0, b"AAAA")
-    (node.disk.blocks / str(version.manifest.block_ids[0])).write_bytes(b"BBBB")
-    ledger = node.open(version)
-    node.look()
-    assert ledger.spooled_of(np.arange(1)).all()
-    assert ledger.state().registered_bytes == 0
-    assert node.content(version) == [b"AAAA"]
-
-
 def test_names_that_can_be_no_ids_disturb_no_look(node: Node) -> None:
     version = node.version({"a": b"AAAA"})
     put_block(node.disk, version.manifest, 0, b"AAAA")
     for name in ("9" * 18, "9" * 19, "9" * 40, "x", "-1"):
-        (node.disk.blocks / name).touch()
+        (node.disk.spool / name).touch()
     ledger = node.open(version)
     node.look()
     assert ledger.blocks_here == ledger.manifest.blocks
@@ -269,9 +250,6 @@ def test_files_say_what_they_are_where_the_file_system_keeps_no_attributes(
     version = node.version({"a": b"AAAA", "b": b"BBBB"})
     for block, content in enumerate((b"AAAA", b"BBBB")):
         put_block(node.disk, version.manifest, block, content)
-    (node.disk.spool / str(version.manifest.block_ids[1])).rename(
-        node.disk.blocks / str(version.manifest.block_ids[1])
-    )
     node.start()
     ledger = node.open(version)
     node.look()

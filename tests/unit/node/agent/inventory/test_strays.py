@@ -9,26 +9,9 @@ import pytest
 from tests.support.dataplane.agents import put_block
 from tests.unit.node.agent.inventory.test_self_describing_files import FIRST, A, B, Node
 
-from tdcs.alluxio.worker_blocks import OpenBlockError, WorkerBlocks
 from tdcs.model.agent_state import FileFailure
 from tdcs.node.agent.blocks.strays import KEPT_SECONDS, Strays
 from tdcs.node.agent.disk.tier import Place
-from tdcs.node.agent.transfer.registrar import Registrar
-
-
-class Worker(WorkerBlocks):
-    """A worker that removes what nobody holds open."""
-
-    def __init__(self, blocks: Path) -> None:
-        self._folder = blocks
-        self.open = set[int]()
-        self.removed: list[int] = []
-
-    async def remove(self, block_id: int) -> None:
-        if block_id in self.open:
-            raise OpenBlockError(str(block_id))
-        self.removed.append(block_id)
-        (self._folder / str(block_id)).unlink()
 
 
 class World:
@@ -39,14 +22,7 @@ class World:
 
     def start(self) -> None:
         self.node.start()
-        self.worker = Worker(self.node.disk.blocks)
-        registrar = Registrar(worker=self.worker, disk=self.node.disk, clock=lambda: self.now)
-        self.strays = Strays(
-            disk=self.node.disk,
-            inventory=self.node.inventory,
-            registrar=registrar,
-            clock=lambda: self.now,
-        )
+        self.strays = Strays(disk=self.node.disk, inventory=self.node.inventory, clock=lambda: self.now)
 
     def due(self, *, emptied: bool = False) -> bool:
         return self.strays.due(self.node.mounts.values(), emptied=emptied)
@@ -70,15 +46,13 @@ async def test_outdated_blocks_go_in_one_pass_without_the_manifest_that_named_th
     node = world.node
     before = node.version({f"{n:03}": b"AAAA" for n in range(300)})
     for block in range(300):
-        folder = node.disk.spool if block % 2 else node.disk.blocks
-        put_block(node.disk, before.manifest, block, b"AAAA", folder=folder)
+        put_block(node.disk, before.manifest, block, b"AAAA")
     world.start()
     node.open(node.version({"new": b"BBBB"}, first=FIRST * 5))
     node.look()
     assert node.room.used == 1200
     assert await world.remove() == 300
-    assert world.names(Place.SPOOL) == world.names(Place.WORKER) == []
-    assert len(world.worker.removed) == 150
+    assert world.names(Place.SPOOL) == []
     assert node.room.used == 0, "without another look"
     assert node.inventory.looks == 1
     assert not world.due()
@@ -86,15 +60,10 @@ async def test_outdated_blocks_go_in_one_pass_without_the_manifest_that_named_th
 
 async def test_the_room_of_blocks_of_several_mounts_is_free_when_they_are_gone(world: World) -> None:
     node = world.node
-    for mount, first, place in (
-        (A, FIRST * 3, "spool"),
-        (B, FIRST * 2, "spool"),
-        ("/datasets/c", FIRST, "worker"),
-    ):
+    for mount, first in ((A, FIRST * 3), (B, FIRST * 2), ("/datasets/c", FIRST)):
         version = node.version({f"{n}": b"AAAA" for n in range(3)}, mount=mount, first=first)
         for block in range(3):
-            folder = node.disk.spool if place == "spool" else node.disk.blocks
-            put_block(node.disk, version.manifest, block, b"AAAA", folder=folder)
+            put_block(node.disk, version.manifest, block, b"AAAA")
     world.start()
     node.open(node.version({"new": b"BBBB"}, mount="/datasets/d", first=FIRST * 5))
     node.look()
@@ -131,45 +100,17 @@ async def test_nothing_goes_before_the_operator_has_said_anything(world: World) 
 
 async def test_what_the_worker_has_got_from_others_is_theirs(world: World) -> None:
     node = world.node
-    (node.disk.blocks / "17").write_bytes(b"of an Alluxio client")
+    node.disk.lent.mkdir()
+    (node.disk.lent / "17").write_bytes(b"of an Alluxio client")
     (node.disk.spool / "18").write_bytes(b"of nobody")
     node.open(node.version({"a": b"AAAA"}))
     node.look()
     assert await world.remove() == 1
-    assert (world.names(Place.WORKER), world.names(Place.SPOOL)) == ([17], [])
+    assert world.names(Place.SPOOL) == []
+    assert [file.name for file in node.disk.lent.iterdir()] == ["17"]
 
 
-async def test_a_block_that_a_reader_holds_open_is_tried_again_and_holds_up_no_other(world: World) -> None:
-    node = world.node
-    before = node.version({"a": b"AAAA", "b": b"BBBB"})
-    for block, content in enumerate((b"AAAA", b"BBBB")):
-        put_block(node.disk, before.manifest, block, content, folder=node.disk.blocks)
-    world.worker.open = {FIRST}
-    node.open(node.version({"new": b"CCCC"}, first=FIRST * 3))
-    node.look()
-    assert await world.remove() == 1
-    assert world.names(Place.WORKER) == [FIRST]
-    world.worker.open.clear()
-    assert await world.remove() == 1
-    assert world.names(Place.WORKER) == []
-
-
-async def test_the_workers_wrong_file_goes_and_the_spools_right_one_stays(world: World) -> None:
-    node = world.node
-    other = node.version({"b": b"BBBB"}, mount=B)
-    put_block(node.disk, other.manifest, 0, b"BBBB", folder=node.disk.blocks)
-    version = node.version({"a": b"AAAA"})
-    put_block(node.disk, version.manifest, 0, b"AAAA")
-    ledger = node.open(version)
-    node.look()
-    assert await world.remove() == 1
-    assert (world.names(Place.SPOOL), world.names(Place.WORKER)) == ([FIRST], [])
-    node.look()
-    assert ledger.blocks_here == ledger.manifest.blocks
-    assert node.content(version) == [b"AAAA"]
-
-
-async def test_blocks_of_another_journal_wait_for_an_hour_or_until_something_finds_no_room(
+async def test_blocks_without_an_id_wait_for_an_hour_or_until_something_finds_no_room(
     world: World,
 ) -> None:
     node = world.node

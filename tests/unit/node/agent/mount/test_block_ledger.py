@@ -51,12 +51,8 @@ class Naive:
 
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
-        self.spool, self.known, self.claimed, self.failed, self.refused = (set[int]() for _ in range(5))
+        self.held, self.claimed, self.failed, self.refused = (set[int]() for _ in range(4))
         self._parts: dict[tuple[object, ...], set[int]] = {}
-
-    @property
-    def held(self) -> set[int]:
-        return self.spool | self.known
 
     def bytes(self, blocks: set[int]) -> int:
         return int(self.manifest.block_lengths[sorted(blocks)].sum())
@@ -74,7 +70,6 @@ def check(ledger: Ledger, naive: Naive, assignment: Assignment) -> None:
     right = naive.held - naive.refused
     failing = (naive.failed - naive.held) | naive.refused
     assert state.held_bytes == naive.bytes(right)
-    assert state.registered_bytes == naive.bytes(naive.known - naive.refused)
     assert ledger.held_bytes() == naive.bytes(naive.held)
     here = np.bincount(manifest.block_slots[sorted(right)], minlength=slots.SLOTS)
     assert state.complete == slots.of_mask(here == np.bincount(manifest.block_slots, minlength=slots.SLOTS))
@@ -100,8 +95,6 @@ def check(ledger: Ledger, naive: Naive, assignment: Assignment) -> None:
     meant = set[int]().union(*(naive.part(part) for part in assignment.parts))
     dropped = {b for b in naive.held - meant if drop[b]}
     assert ledger.drops(all_blocks=False) == bool((dropped | (naive.held & naive.refused)) - naive.claimed)
-    alone = naive.spool - naive.known - naive.claimed - naive.refused - dropped
-    assert ledger.registers() == bool(alone)
 
 
 def assignment_of(rng: random.Random, version: int) -> Assignment:
@@ -127,7 +120,7 @@ def test_after_any_events_all_counts_are_those_of_the_blocks_themselves(seed: in
     rng, manifest = random.Random(seed), manifest_of(150)
     ledger, naive = Ledger(manifest), Naive(manifest)
     assignment = assignment_of(rng, 1)
-    ledger.observe(spooled=np.arange(0), registered=np.arange(0))
+    ledger.observe(np.arange(0))
     ledger.assign(assignment)
     for step in range(300):
         block = rng.randrange(manifest.blocks)
@@ -140,12 +133,11 @@ def test_after_any_events_all_counts_are_those_of_the_blocks_themselves(seed: in
             naive.claimed |= set(ledger.claim([block]))
         elif kind in {"locate", "file"} and naive.claimed:
             block = rng.choice(sorted(naive.claimed))
-            where = rng.choice([(True, False), (False, True), (False, False)])
-            ledger.located(block, spooled=where[0], registered=where[1])
+            lies = rng.random() < 0.6
+            ledger.located(block, here=lies)
             naive.claimed.discard(block)
-            for mine, lies in ((naive.spool, where[0]), (naive.known, where[1])):
-                mine.add(block) if lies else mine.discard(block)
-            if any(where):
+            naive.held.add(block) if lies else naive.held.discard(block)
+            if lies:
                 naive.failed.discard(block)
         elif kind == "fail" and naive.claimed:
             block = rng.choice(sorted(naive.claimed))
@@ -161,12 +153,9 @@ def test_after_any_events_all_counts_are_those_of_the_blocks_themselves(seed: in
             ledger.refuse([block], refused=refused)
             naive.refused.add(block) if refused else naive.refused.discard(block)
         elif kind == "observe":
-            spool = {b for b in range(manifest.blocks) if rng.random() < 0.3}
-            known = {b for b in range(manifest.blocks) if rng.random() < 0.3}
-            fresh = ledger.observe(spooled=np.array(sorted(spool)), registered=np.array(sorted(known)))
-            before = naive.held
-            naive.spool = (spool - naive.claimed) | (naive.spool & naive.claimed)
-            naive.known = (known - naive.claimed) | (naive.known & naive.claimed)
+            found = {b for b in range(manifest.blocks) if rng.random() < 0.5}
+            fresh, before = ledger.observe(np.array(sorted(found))), naive.held
+            naive.held = (found - naive.claimed) | (before & naive.claimed)
             naive.failed -= naive.held
             assert set(fresh.tolist()) == naive.held - before
         elif kind == "assign":
@@ -200,7 +189,7 @@ def test_what_the_way_to_the_source_may_have_caused_is_told_from_what_the_source
 
 def test_a_new_version_takes_over_what_lies_here_and_what_failed() -> None:
     before, manifest = Ledger(manifest_of(60)), manifest_of(90)
-    before.observe(spooled=np.arange(0, 30), registered=np.arange(20, 50))
+    before.observe(np.arange(50))
     before.assign(Assignment(mount="m", version=1, manifest="d", parts=(Part(name="p", slots=ALL_SLOTS),)))
     (block,) = before.claim([60])
     before.failed(block, Failure(code="Denied", reason="403"), now=1.0)
@@ -231,7 +220,7 @@ class Large:
 def test_a_node_keeps_rows_for_what_is_assigned_to_it_and_looks_at_slots_only() -> None:
     ledger = Ledger(Large(2_000_000).as_manifest())
     mine = slots.of_mask(np.arange(slots.SLOTS) < 41)
-    ledger.observe(spooled=np.arange(0), registered=np.arange(0))
+    ledger.observe(np.arange(0))
     ledger.assign(
         Assignment(
             mount="m",
@@ -247,12 +236,11 @@ def test_a_node_keeps_rows_for_what_is_assigned_to_it_and_looks_at_slots_only() 
     began = time.process_time()
     for _ in range(100):
         ledger.left()
-        ledger.registers()
         ledger.drops(all_blocks=False)
         ledger.ready(now=1.0, from_peers=False)
         ledger.assigned.missing_slots(from_peers=True)
     assert (time.process_time() - began) / 100 < 0.005
-    ledger.located(block, spooled=True, registered=False)
+    ledger.located(block, here=True)
     assert ledger.state().parts[0].held_bytes == 1000
     ledger.assign(Assignment(mount="m", version=2, manifest="d", drop=ALL_SLOTS))
     assert len(ledger) == 1, "what is neither here nor assigned is not kept"
@@ -263,7 +251,7 @@ def test_a_node_keeps_rows_for_what_is_assigned_to_it_and_looks_at_slots_only() 
 def test_what_is_brought_next_follows_what_pods_read_and_the_rest_comes_after_it(from_peers: bool) -> None:
     manifest = manifest_of(40)
     ledger = Ledger(manifest)
-    ledger.observe(spooled=np.arange(0), registered=np.arange(0))
+    ledger.observe(np.arange(0))
     ledger.assign(
         Assignment(
             mount="m",

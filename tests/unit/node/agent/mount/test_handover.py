@@ -26,7 +26,7 @@ class Leaver:
         files = {f"{number}": b"content" for number in range(10)}
         self.version = folder_version(fill(folder / "source", files), store=folder / "manifests")
         self.ledger = Ledger(self.version.manifest)
-        self.ledger.observe(spooled=np.arange(0), registered=np.arange(10))
+        self.ledger.observe(np.arange(10))
         self.mount = MountWork(
             path=MOUNT,
             lock=threading.RLock(),

@@ -34,7 +34,7 @@ class Work:
         self.now = 100.0
         self.mount = MountWork(path=MOUNT, lock=threading.RLock(), room=room, clock=lambda: self.now)
         self.ledger = Ledger(self.first.manifest)
-        self.ledger.observe(spooled=np.arange(held), registered=np.arange(0))
+        self.ledger.observe(np.arange(held))
         self.mount.opened(self.ledger)
         self.mount.assign(self.first.assignment(peers=[PEER], origin=NO_SLOTS))
 
@@ -71,7 +71,7 @@ def test_a_look_that_began_before_a_new_version_does_not_lose_what_was_brought_s
     work.mount.room.reserve(10)
     work.mount.brought(work.ledger, block)
     newer = work.follow()
-    newer.observe(spooled=np.arange(0), registered=np.arange(0))  # the folders were read before it came
+    newer.observe(np.arange(0))  # the folders were read before it came
     identity = int(work.first.manifest.block_ids[block])
     assert newer.manifest.block_ids[newer.right_blocks()].tolist() == [identity]
     again = newer.take(now=100.0, most=100, most_bytes=1 << 20, from_peers=True)
@@ -83,7 +83,7 @@ def test_two_wrong_answers_are_counted_for_one_block_and_not_for_its_number(tmp_
     (first,) = work.ledger.take(now=100.0, most=1, most_bytes=100, from_peers=True)
     work.mount.wrong_from_peer(work.ledger, first, "damaged")
     newer = work.follow()
-    newer.observe(spooled=np.arange(0), registered=np.arange(0))
+    newer.observe(np.arange(0))
     (other,) = newer.take(now=100.0, most=1, most_bytes=100, from_peers=True)
     assert (other, newer.path(other), work.ledger.path(first)) == (first, "!new", "0")
     work.mount.wrong_from_peer(newer, other, "damaged")
@@ -117,7 +117,7 @@ def test_what_failed_is_failed_in_the_next_version_too_and_is_tried_when_it_is_d
     work.ledger.failed(missing, Failure(code="Missing", reason="404"), now=100.0)
     before = work.mount.state()
     newer = work.follow()
-    newer.observe(spooled=np.arange(0), registered=np.arange(0))
+    newer.observe(np.arange(0))
     after = work.mount.state()
     assert {one.path: one.code for one in after.failed} == {"0": "Denied", "1": "Missing"}
     assert after.failed == before.failed
@@ -141,6 +141,6 @@ def test_new_credentials_with_a_new_version_try_all_that_failed_at_once(tmp_path
     work.mount.assign(work.second.assignment(version=2, peers=[PEER], origin=NO_SLOTS, source=access))
     newer = Ledger(work.second.manifest)
     work.mount.opened(newer)
-    newer.observe(spooled=np.arange(0), registered=np.arange(0))
+    newer.observe(np.arange(0))
     due = newer.take(now=100.0, most=20, most_bytes=1 << 20, from_peers=True)
     assert "0" in {newer.path(each) for each in due}

@@ -57,7 +57,7 @@ def test_a_folder_that_is_not_mounted_lets_no_file_count_as_missing(tmp_path: Pa
     room = Room(capacity=1 << 30, free=lambda: 1 << 34)
     mount = MountWork(path=MOUNT, lock=threading.RLock(), room=room)
     ledger = Ledger(version.manifest)
-    ledger.observe(spooled=np.arange(0), registered=np.arange(0))
+    ledger.observe(np.arange(0))
     mount.opened(ledger)
     mount.assign(version.assignment())
     puller = SourcePuller(

@@ -76,7 +76,7 @@ class Pullers:
                 clock=lambda: self.now,
             )
             ledger = Ledger(self._version.manifest)
-            ledger.observe(spooled=np.arange(0), registered=np.arange(0))
+            ledger.observe(np.arange(0))
             mount.opened(ledger)
             origin = NO_SLOTS if peers else ALL_SLOTS
             mount.assign(self._version.assignment(peers=offered, origin=origin))

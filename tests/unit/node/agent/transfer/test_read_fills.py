@@ -46,7 +46,7 @@ class World:
         self.room = Room(capacity=self.capacity, free=lambda: 1 << 40)
         self.mount = MountWork(path=MOUNT, lock=threading.RLock(), room=self.room)
         self.ledger = Ledger(self.version.manifest)
-        self.ledger.observe(spooled=np.arange(0), registered=np.arange(0))
+        self.ledger.observe(np.arange(0))
         self.mount.opened(self.ledger)
         self.assign(self.fill_bytes)
         self.fills = ReadFills(disk=self.disk, room=self.room, clock=lambda: self.now)
@@ -186,7 +186,7 @@ def test_what_finds_no_room_is_not_kept_and_is_tried_again_later(
     assert world.fills.fills(world.mount), "smaller blocks find room still"
     for file in world.disk.spool.iterdir():
         file.unlink()
-    world.ledger.observe(spooled=np.arange(0), registered=np.arange(0))
+    world.ledger.observe(np.arange(0))
     world.room.observe(LARGE - 100)
     world.assign(100, version=2)
     world.read("a/small")

@@ -34,7 +34,7 @@ def test_a_large_block_that_cannot_be_read_again_is_given_back_with_its_room(
     room = Room(capacity=1 << 30, free=lambda: 1 << 30)
     mount = MountWork(path=MOUNT, lock=threading.RLock(), room=room)
     ledger = Ledger(version.manifest)
-    ledger.observe(spooled=np.arange(0), registered=np.arange(0))
+    ledger.observe(np.arange(0))
     mount.opened(ledger)
     mount.assign(version.assignment())
     puller = SourcePuller(
@@ -74,8 +74,8 @@ def test_a_block_of_a_file_that_is_being_changed_waits_alone(
         node.disk.unspool(node.ids[4])
     room = Room(capacity=1 << 30, free=lambda: 1 << 30)
     mount = MountWork(path=node.version.manifest.path, lock=threading.RLock(), room=room)
-    ledger = Ledger(node.version.manifest, exported=False)
-    ledger.observe(spooled=np.delete(np.arange(11), 4), registered=np.arange(0))
+    ledger = Ledger(node.version.manifest)
+    ledger.observe(np.delete(np.arange(11), 4))
     mount.opened(ledger)
     mount.assign(node.version.assignment())
     puller = SourcePuller(

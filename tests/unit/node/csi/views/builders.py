@@ -12,7 +12,7 @@ from tdcs.api import names
 from tdcs.model.cache_engine import Block, CachedFile
 from tdcs.model.manifest import Manifest
 from tdcs.model.manifest_builder import ManifestBuilder
-from tdcs.node.agent.disk.epoch import enter_epoch
+from tdcs.node.agent.disk.own_ids import enter_own_ids
 from tdcs.node.agent.disk.refused_blocks import RefusedBlocks
 from tdcs.node.agent.disk.shutdown_mark import ShutdownMark
 from tdcs.node.agent.disk.tier import Disk
@@ -88,7 +88,7 @@ def enter_journal(tier: Path, journal: str) -> None:
     """What `tdcs agent prepare` does: blocks of another journal go, and then the tier is one of this journal."""
     disk = Disk(tier)
     disk.prepare()
-    enter_epoch(disk, journal=journal)
+    enter_own_ids(disk)
 
 
 def is_link(path: Path) -> bool:

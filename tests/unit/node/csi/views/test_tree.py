@@ -91,7 +91,7 @@ def test_a_block_that_comes_replaces_the_way_to_the_client(disk: ViewDisk) -> No
     assert (disk.root / "d/away").read_text() == "away"
 
 
-@pytest.mark.failure_mode("master-journal-goes-back")
+@pytest.mark.failure_mode("block-of-another-file")
 def test_a_file_that_says_that_it_is_another_one_is_not_linked(disk: ViewDisk) -> None:
     other = manifest_of(listed("another", 4, first_block=1))
     facts = FactsStore(str(disk.tier))

@@ -123,7 +123,7 @@ class World:
             source=SourceAccess(uri=f"file://{source}"),
             cut=Cut(whole=200, block=128),
         )
-        self.disk = Disk(folder / "tier", exported=True)
+        self.disk = Disk(folder / "tier")
         self.disk.prepare()
         self.disk.lent.mkdir()
         for name in FILES:
@@ -134,7 +134,7 @@ class World:
             room=Room(capacity=1 << 30, free=lambda: 1 << 30),
             clock=lambda: self.now,
         )
-        self.mount.opened(Ledger(self.version.manifest, exported=False))
+        self.mount.opened(Ledger(self.version.manifest))
         self.master, self.worker = Master(), Worker(self.disk.lent)
         self.master.worker_blocks = self.worker.blocks
         self.master.clock = lambda: self.now
