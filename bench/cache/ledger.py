@@ -34,7 +34,6 @@ from tdcs.model.cache_engine import Block, CachedFile
 from tdcs.node.agent.disk.own_ids import enter_own_ids
 from tdcs.node.agent.disk.tier import Disk
 
-JOURNAL = "0a1b2c3d-bench"
 NODE = "node-1"
 SOURCE = "s3://imagenet"
 PER_FOLDER = 1300
@@ -63,7 +62,7 @@ def make_disk(root: Path, *, blocks: int) -> Version:
 
 async def run_agent(tier: Path) -> None:
     """The agent's process: until it is killed."""
-    async with running_agent(tier, node=NODE, journal=JOURNAL, ready_seconds=START_SECONDS) as agent:
+    async with running_agent(tier, node=NODE, ready_seconds=START_SECONDS) as agent:
         print(agent.url, flush=True)
         await asyncio.to_thread(sys.stdin.read)
 

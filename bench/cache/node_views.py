@@ -49,7 +49,7 @@ SECOND_BAR_SECONDS = 5.0
 def make_node(root: Path, files: int, here: float) -> str:
     """Blocks and the agent's manifest; its digest."""
     tier = root / "cache" / "default"
-    (tier / names.BLOCK_FOLDER).mkdir(parents=True)
+    (tier / names.AGENT_SPOOL).mkdir(parents=True)
     builder = ManifestBuilder(path=PATH, source=URI)
     present: list[int] = []
     for number in range(files):

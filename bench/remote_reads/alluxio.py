@@ -66,10 +66,9 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
                 client = await asyncio.to_thread(place.cache.mount_fuse, HERE, kind=options.profile)
                 giver = agents.nodes[THERE]
                 holder = Holder(node=THERE, address=giver.address, complete=ALL_SLOTS, present=ALL_SLOTS)
-                journal = giver.disk.epoch.read_text().strip()
                 state = agents.state(THERE)
                 assert state is not None
-                table = HolderTable(journal=state.journal or journal, holders=(holder,))
+                table = HolderTable(holders=(holder,))
                 root = node.register(version)
                 node.table(version, msgspec.structs.replace(table, revision=1))
                 await asyncio.to_thread(node.start)

@@ -24,7 +24,7 @@ from bench.remote_reads.source import of_bucket
 from tests.support.dataplane.agents import Version
 from tests.support.dataplane.readers import Giver, ReaderNode, reader_node, table_of
 
-from tdcs.api.names import BLOCK_FOLDER
+from tdcs.api.names import AGENT_SPOOL
 from tdcs.engine.holder_table import Holder
 from tdcs.model import slots
 
@@ -44,7 +44,7 @@ def put(node: ReaderNode, version: Version, store: Store, *, share: float) -> in
         (block,) = manifest.blocks_of(file)
         if manifest.block_slots[block] < round(share * slots.SLOTS):
             content = (store.root / "part" / os.fsdecode(manifest.file_path(file))).read_bytes()
-            (node.tier / BLOCK_FOLDER / str(int(manifest.block_ids[block]))).write_bytes(content)
+            (node.tier / AGENT_SPOOL / str(int(manifest.block_ids[block]))).write_bytes(content)
             count += 1
     return count
 

@@ -54,7 +54,7 @@ from tests.support.dataplane.readers import (
     table_of,
 )
 
-from tdcs.api.names import BLOCK_FOLDER, READER_NUMBERED
+from tdcs.api.names import AGENT_SPOOL, READER_NUMBERED
 from tdcs.listing.folder import open_manifest_file
 from tdcs.model.agent_state import SourceAccess
 from tdcs.model.cache_engine import Block, CachedFile
@@ -258,11 +258,11 @@ def shown(
     """A view of a version as the node plugin makes it; `local` says of which files the blocks, which all lie in a tier,
     are on the node."""
     folder = node.folder / f"{kind}-merged"
-    blocks = folder / "tier" / BLOCK_FOLDER
+    blocks = folder / "tier" / AGENT_SPOOL
     blocks.mkdir(parents=True)
     for file in filter(local, range(len(version))):
         for block in version.block_ids[list(version.blocks_of(file))].tolist():
-            os.link(tier / BLOCK_FOLDER / str(block), blocks / str(block))
+            os.link(tier / AGENT_SPOOL / str(block), blocks / str(block))
     store = Store(tiers=[str(folder / "tier")], mount=version.path)
     tree = Tree(
         folder=str(folder / "tier/tree"),

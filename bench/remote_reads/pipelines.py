@@ -58,7 +58,7 @@ async def measure(options: argparse.Namespace) -> None:
             assert state is not None
             holder = Holder(node=THERE, address=giver.address, complete=ALL_SLOTS, present=ALL_SLOTS)
             node.register(version)
-            node.table(version, HolderTable(journal=state.journal, holders=(holder,), revision=1))
+            node.table(version, HolderTable(holders=(holder,), revision=1))
             await asyncio.to_thread(node.start)
             ways = {
                 kind: stack.enter_context(shown(version.manifest, node, giver.tier, kind=kind, local=local))

@@ -20,7 +20,6 @@ from tests.support.chaos import Fault, PossibleFault, Step
 from tests.support.programs.processes import Process
 from tests.unit.control.cluster import Cluster
 
-from tdcs.engine.block_journal import epoch_file, journal_in
 from tdcs.engine.holder_table import Holder, HolderTable
 from tdcs.model.agent_state import ALL_SLOTS
 from tdcs.model.kube_resources import DATASETS, PERSISTENT_VOLUMES
@@ -145,9 +144,7 @@ class ChaosWorld:
             Holder(node=node, address=agent.address, present=ALL_SLOTS)
             for node, agent in self.agents.nodes.items()
         ]
-        return HolderTable(
-            journal=journal_in(epoch_file(str(self.bench.tier))), holders=tuple(agents), revision=1
-        )
+        return HolderTable(holders=tuple(agents), revision=1)
 
     async def run(self, step: Step) -> None:
         """The changes of a round, and its faults."""

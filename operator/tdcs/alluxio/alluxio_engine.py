@@ -23,7 +23,7 @@ from tdcs.alluxio.mount_properties import (
 )
 from tdcs.alluxio.mount_uri import mount_uri
 from tdcs.alluxio.rpc import RpcFailureError
-from tdcs.alluxio.worker_blocks import OpenBlockError, UnknownBlockError, WorkerBlocks, journal_id
+from tdcs.alluxio.worker_blocks import OpenBlockError, UnknownBlockError, WorkerBlocks
 from tdcs.model.cache_engine import (
     CachedFile,
     EngineError,
@@ -293,10 +293,6 @@ class AlluxioEngine:
     async def set_version(self, *, path: str, version: str) -> None:
         with self._errors(attempted=f"publish the version of {path}", path=path):
             await self._master.set_path_properties(path=checked_path(path), properties={_VERSION: version})
-
-    async def journal(self) -> str:
-        with self._errors(attempted="ask for the journal's identity"):
-            return await journal_id(self._master)
 
     async def versions(self) -> Mapping[str, str]:
         with self._errors(attempted="read the settings of paths"):

@@ -90,8 +90,8 @@ class CacheObserver:
         if view is None:
             return KnownAgents()
         # Also while it does not answer: what it said last is the best that is known.
-        mounts = {path: view.versions.get(path, "") for path in view.mounts} if view.journal else None
-        return KnownAgents(journal=view.journal, states=view.agents, mounts=mounts)
+        mounts = {path: view.versions.get(path, "") for path in view.mounts} if view.heard else None
+        return KnownAgents(states=view.agents, mounts=mounts)
 
     def with_version(self, digest: str) -> str | None:
         """A cache cluster with a mount that has the manifest of this digest as its version."""
@@ -155,7 +155,6 @@ class CacheObserver:
                 mounts = await engine.mounts()
                 workers = await engine.workers()
                 versions = await engine.versions()
-                journal = await engine.journal()
         except EngineError as error:
             failure: EngineError = error
         except TimeoutError:
@@ -185,7 +184,7 @@ class CacheObserver:
                 mounts=dict(mounts),
                 workers=tuple(workers),
                 versions=dict(versions),
-                journal=journal,
+                heard=True,
             )
             self._heard.add(cluster)
             if seen != now:
@@ -219,12 +218,6 @@ class CacheObserver:
 
     def _take_agents(self, cluster: str) -> None:
         before, states = self._views[cluster], dict(self._caches.get(cluster=cluster).agents.states())
-        foreign = _foreign(states, journal=before.journal)
-        if foreign != before.foreign:
-            before = replace(before, generation=before.generation + 1, foreign=foreign)
-            self._views[cluster] = before
-            self._on_cache(cluster, None)
-        states = {node: state for node, state in states.items() if node not in foreign}
         now = self.clock()
         kept = {node: one for node, one in before.away.items() if now - one.since < AWAY_SECONDS}
         if len(kept) < len(before.away):
@@ -237,9 +230,7 @@ class CacheObserver:
             return
         lost = known.keys() - states.keys()
         gone = {node: Away(state=known[node], since=self.clock()) for node in lost}
-        # What an agent of another journal has is not coming back.
-        counted = {**before.away, **gone}.items()
-        away = {node: one for node, one in counted if node not in states and node not in foreign}
+        away = {node: one for node, one in {**before.away, **gone}.items() if node not in states}
         self._views[cluster] = replace(before, generation=before.generation + 1, agents=states, away=away)
         if known.keys() != states.keys():
             self._rooms[cluster] = {node: _room(state) for node, state in states.items()}
@@ -276,10 +267,6 @@ def _room(state: AgentState) -> int:
     held = sum(mount.held_bytes for mount in state.mounts.values())
     room = state.capacity_bytes - state.kept_bytes
     return min(room, held + state.disk_free_bytes) if state.disk_free_bytes else room
-
-
-def _foreign(states: Mapping[str, AgentState], *, journal: str) -> frozenset[str]:
-    return frozenset(node for node, one in states.items() if journal and one.journal not in ("", journal))
 
 
 def _same(one: AgentState, other: AgentState) -> bool:

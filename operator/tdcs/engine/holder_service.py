@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 import msgspec
 from aiohttp import web
 
-from tdcs.api import names
 from tdcs.engine.holder_table import (
     HOLDERS_PATH,
     LEAST_SECONDS,
@@ -28,14 +27,12 @@ MOST_WAIT_SECONDS: Final = 60.0
 
 
 class KnownAgents(NamedTuple):
-    """The last states of the agents of a cache cluster, and the journal of its master.
+    """The last states of the agents of a cache cluster, and what is mounted there.
 
     Attributes:
-        journal: that their blocks belong to.
         mounts: paths and versions of the mounts, empty for those that were not listed; None while that is not known.
     """
 
-    journal: str = ""
     states: Mapping[str, AgentState] = {}
     mounts: Mapping[str, str] | None = None
 
@@ -85,7 +82,6 @@ class HolderTables:
             table = table_of(
                 known.states,
                 mount=mount,
-                journal=known.journal,
                 place=self._topology.place,
                 zone=self._topology.zone,
             )
@@ -128,8 +124,7 @@ def holder_routes(known: Known, *, topology: Topology = NO_TOPOLOGY) -> list[web
         found = known(request.match_info["cluster"])
         if found.mounts is None:
             raise web.HTTPServiceUnavailable(text="it is not known here yet what is mounted there\n")
-        native = found.journal == names.OWN_BLOCK_IDS
-        answer = ClusterMounts(native=native, versions=dict(found.mounts) if native else {})
+        answer = ClusterMounts(native=True, versions=dict(found.mounts))
         return web.Response(body=msgspec.msgpack.encode(answer), content_type="application/msgpack")
 
     return [web.get(HOLDERS_PATH + "{cluster}", get), web.get(MOUNTS_PATH + "{cluster}", mounts)]

@@ -64,13 +64,11 @@ class HolderTable(msgspec.Struct, frozen=True, kw_only=True):
     """The holders of one mount.
 
     Attributes:
-        journal: of the blocks; the agents' greeting names it.
         revision: another one for another table.
         here: the place of the node that asked.
         zone: the level of zones in places; negative: they have none.
     """
 
-    journal: str = ""
     holders: tuple[Holder, ...] = ()
     revision: int = 0
     here: Place = ()
@@ -86,20 +84,16 @@ def table_of(
     states: Mapping[str, AgentState],
     *,
     mount: str,
-    journal: str,
     place: Callable[[str], Place] = lambda _: (),
     zone: int = -1,
 ) -> HolderTable:
-    """The holders of a mount, from the agents' last states: those that have some of it, or know its source.
-
-    The journal is the cache's own. What an agent of another one has are other blocks: it is left out.
-    """
+    """The holders of a mount, from the agents' last states: those that have some of it, or know its source."""
     holders = []
     for node, state in sorted(states.items()):
-        known = state.mounts.get(mount) if state.journal == journal else None
+        known = state.mounts.get(mount)
         if known is not None and state.address and (known.version or known.present != NO_SLOTS):
             holders.append(_holder(node, state.address, known, place=place(node)))
-    table = HolderTable(journal=journal, holders=tuple(holders), zone=zone)
+    table = HolderTable(holders=tuple(holders), zone=zone)
     return msgspec.structs.replace(table, revision=_revision(table))
 
 

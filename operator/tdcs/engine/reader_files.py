@@ -53,7 +53,6 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
         path: of the mount in the cache, `/datasets/<id>`.
         manifest: file with its manifest.
         tiers: folders of this node's cache, which may hold some of its blocks.
-        journal: that the ids of its blocks belong to; empty while that is not known.
     """
 
     number: int = 0
@@ -61,7 +60,6 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     manifest: str
     tiers: tuple[str, ...] = ()
-    journal: str = ""
 
 
 class RegisteredVersions:

@@ -274,7 +274,6 @@ class AgentState(msgspec.Struct, frozen=True, kw_only=True):
         used_bytes: blocks of all mounts, bytes that only views keep alive included.
         kept_bytes: those that only views keep alive.
         disk_free_bytes: what the file system has left.
-        journal: the identity of the journal that the blocks belong to.
         address: `host:port` of its block service, for `Peer.address`; the operator's client fills it in.
         url: `http://host:port` of its HTTP service, for `Assignment.manifest_urls`; filled in likewise.
         mounts: by path.
@@ -287,7 +286,6 @@ class AgentState(msgspec.Struct, frozen=True, kw_only=True):
     used_bytes: Count = 0
     kept_bytes: Count = 0
     disk_free_bytes: Count = 0
-    journal: Name = ""
     address: Name = ""
     url: Name = ""
     mounts: dict[Name, MountState] = {}

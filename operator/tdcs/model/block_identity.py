@@ -1,6 +1,6 @@
 """What a block is, whatever its id: which part of which source file of which mount.
 
-Ids of blocks are the master's: they begin anew with a new journal, and are given again when a journal goes back.
+An id is a number of 63 bits, made of what the block is: two blocks may have one, however seldom that is.
 """
 
 from __future__ import annotations

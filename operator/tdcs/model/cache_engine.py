@@ -312,10 +312,6 @@ class Engine(Protocol):
         """Publish which version of its source a mounted path has, for everyone who asks for `versions`."""
         ...
 
-    async def journal(self) -> str:
-        """The identity of the master's journal, which ids of blocks belong to; another one after it was formatted."""
-        ...
-
     async def versions(self) -> Mapping[str, str]:
         """The version that each path was given last, without those that were given none. Cheap: made to be asked
         every few seconds.

@@ -36,9 +36,7 @@ class CacheView:
         mounts: mounted paths and the URI of each one's source, as last heard.
         workers: as last heard.
         versions: digest of the manifest by path, as last heard.
-        journal: identity of the master's journal; empty while it is not known.
-        foreign: nodes with agents that keep blocks of another journal. Ids begin anew in a new one, so nothing that
-            such an agent has counts, and it gets nothing to do until its worker's pod has started anew.
+        heard: whether mounts, workers and versions were heard at least once.
         agents: states of the agents that can be reached, by node.
         away: those that could be reached before.
     """
@@ -52,8 +50,7 @@ class CacheView:
     mounts: Mapping[str, str] = field(default_factory=dict)
     workers: tuple[WorkerInfo, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
-    journal: str = ""
-    foreign: frozenset[str] = frozenset()
+    heard: bool = False
     agents: Mapping[str, AgentState] = field(default_factory=dict)
     away: Mapping[str, Away] = field(default_factory=dict)
 
@@ -82,7 +79,7 @@ def is_starting(view: CacheView, cluster: Object | None, *, now: str) -> bool:
         now: the time of day.
     """
     created = cluster["metadata"].get("creationTimestamp") if cluster is not None else None
-    if cluster is None or not created or view.journal:
+    if cluster is None or not created or view.heard:
         return False
     conditions = (cluster.get("status") or {}).get("conditions") or ()
     before = next((one.get("reason") for one in conditions if one.get("type") == names.READY), CACHE_STARTING)

@@ -16,7 +16,6 @@ import pytest
 from tests.attacks.unit.strangers import strangers, unverified
 from tests.support.certificates import DAY, TestAuthority, now
 from tests.support.dataplane.agents import (
-    JOURNAL,
     RunningAgent,
     Version,
     fill,
@@ -74,9 +73,7 @@ class Victim(NamedTuple):
         return int(self.version.manifest.block_ids[0])
 
     def client(self, contexts: Contexts) -> BlockClient:
-        return BlockClient(
-            address=self.agent.address, journal=JOURNAL, answer_seconds=2.0, tls=contexts.client()
-        )
+        return BlockClient(address=self.agent.address, answer_seconds=2.0, tls=contexts.client())
 
 
 @pytest.fixture
@@ -123,7 +120,7 @@ async def test_a_caller_with_a_worthless_certificate_is_refused_at_both_ports(
     context = strangers(victim.authority)[who]
     assert set((await answers(victim, context)).values()) == {0}
     with pytest.raises((OSError, FrameError)):
-        BlockClient(address=victim.agent.address, journal=JOURNAL, answer_seconds=2.0, tls=context)
+        BlockClient(address=victim.agent.address, answer_seconds=2.0, tls=context)
 
 
 @pytest.mark.threat("agent-ports")
@@ -133,7 +130,7 @@ async def test_plain_text_is_refused_at_both_ports(victim: Victim) -> None:
         with pytest.raises(aiohttp.ClientError):
             await session.get(f"{plain}/v1/state")
     with pytest.raises((OSError, FrameError)):
-        BlockClient(address=victim.agent.address, journal=JOURNAL, answer_seconds=2.0)
+        BlockClient(address=victim.agent.address, answer_seconds=2.0)
 
 
 @pytest.mark.threat("agent-ports", "requests-outside-role")
@@ -192,7 +189,7 @@ async def test_blocks_are_not_given_without_a_certificate(victim: Victim) -> Non
 def ask_plainly(connection: socket.socket) -> None:
     """By TLS, without a certificate: the server says no after the client believes that all is well."""
     channel = waiting_channel(connection, unverified(), host="any", seconds=5)
-    channel.send(frames.greeting(journal=JOURNAL))
+    channel.send(frames.greeting())
     receive(channel, frames.GREETING.size)
 
 

@@ -198,14 +198,6 @@ class MountingContract:
         await world.engine.unmount(path=path)
         assert dict(await world.engine.versions()) == {}
 
-    async def test_the_journal_has_one_identity_whatever_is_mounted(
-        self, world: World, mounts: Mounts
-    ) -> None:
-        before = await world.engine.journal()
-        await mounts.add(world.source({"a": 10}))
-        assert before
-        assert await world.engine.journal() == before
-
 
 def _no_secret(source: Source, error: SourceError) -> None:
     assert source.credentials is not None

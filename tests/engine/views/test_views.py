@@ -170,7 +170,7 @@ async def test_bytes_of_removed_blocks_are_freed_and_what_a_pod_reads_stays_righ
     await bench.evict(dataset)
 
     await eventually_async(lambda: native(volume) == {"zero"}, deadline=120)
-    assert not any((bench.tier / names.BLOCK_FOLDER / str(number)).exists() for number in ids)
+    assert not any((bench.tier / names.AGENT_SPOOL / str(number)).exists() for number in ids)
     assert await asyncio.to_thread(sums_of, volume) == dataset.sums
 
 

@@ -30,7 +30,7 @@ from tests.engine.loading import evicted, placed
 from tests.engine.servers import AlluxioCluster, S3Server, unmount
 from tests.support.dataplane import giver_process
 from tests.support.dataplane.node import Node, dies_with_us
-from tests.support.dataplane.readers import JOURNAL, listens
+from tests.support.dataplane.readers import listens
 from tests.support.programs.ports import free_ports
 from tests.support.programs.processes import Process
 from tests.support.waiting import eventually, eventually_async
@@ -137,7 +137,7 @@ class OtherAgent:
         self.process = Process(
             name="agent",
             argv=[
-                *(sys.executable, "-m", giver_process.__name__, str(tier), str(port), JOURNAL),
+                *(sys.executable, "-m", giver_process.__name__, str(tier), str(port)),
                 *(msgspec.json.encode(access).decode(), ""),
             ],
             log=cluster.folder / "logs" / "other-agent.log",
@@ -149,7 +149,7 @@ class OtherAgent:
     def table(self) -> HolderTable:
         """Who holds what, as the operator says it."""
         there = Holder(node=ELSEWHERE, address=self.address, present=ALL_SLOTS, reads_source=True)
-        return HolderTable(journal=JOURNAL, holders=(OWN_AGENT, there), revision=1)
+        return HolderTable(holders=(OWN_AGENT, there), revision=1)
 
 
 @dataclass

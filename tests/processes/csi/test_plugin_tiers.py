@@ -27,7 +27,7 @@ def test_a_tier_elsewhere_has_views_that_a_new_plugin_keeps_in_step(node: Node, 
 
     volume = view.publish()
 
-    assert (volume / "train/here").stat().st_ino == (view.tier / "alluxioworker/1").stat().st_ino
+    assert (volume / "train/here").stat().st_ino == (view.tier / "agent/spool/1").stat().st_ino
     assert (volume / "train/away").read_text() == "AWAY"
     node.kill_plugin(signal.SIGKILL)
     put_blocks(view.tier, {2: b"away"})

@@ -62,7 +62,7 @@ class WrongCopies:
         return int(manifest.block_ids[manifest.blocks_of(file).start])
 
     def copy(self, name: str) -> Path:
-        return self.node.tier / "alluxioworker" / str(self.block(name))
+        return self.node.tier / "agent/spool" / str(self.block(name))
 
     def refuse(self, name: str) -> None:
         """What the agent does that has found it wrong; the copy itself may stay for a while."""
@@ -236,7 +236,7 @@ def test_parts_of_a_large_file_that_lie_here_are_read_here_and_the_rest_elsewher
         part = content[block * extent : (block + 1) * extent]
         if block in here:
             put_part(disk, manifest, block, part)
-            (giver.tier / "alluxioworker" / str(manifest.block_ids[block])).unlink()
+            (giver.tier / "agent/spool" / str(manifest.block_ids[block])).unlink()
     giver.process.start()
     root = node.register(version, tables=table_of(holder_of(giver), HERE))
     node.start()

@@ -19,7 +19,6 @@ from tests.support.dataplane.agents import Version
 from tests.support.dataplane.node import needs_fuse
 from tests.support.dataplane.readers import (
     HERE,
-    JOURNAL,
     Giver,
     ReaderNode,
     drop_page_cache,
@@ -91,9 +90,8 @@ def peer(misbehave: Misbehave) -> Iterator[Holder]:
 
     def serve(connection: socket.socket) -> None:
         with suppress(OSError, frames.FrameError):
-            head = connection.recv(frames.GREETING.size, socket.MSG_WAITALL)
-            connection.recv(frames.parse_greeting(head)[2], socket.MSG_WAITALL)
-            connection.sendall(frames.greeting(journal=JOURNAL))
+            connection.recv(frames.GREETING.size, socket.MSG_WAITALL)
+            connection.sendall(frames.greeting())
             while head := connection.recv(frames.REQUEST.size, socket.MSG_WAITALL):
                 _, _, count = frames.REQUEST.unpack(head)
                 body = connection.recv(count * frames.ASKED.size, socket.MSG_WAITALL)
@@ -249,7 +247,7 @@ def test_a_block_on_the_nodes_own_disk_that_is_too_short_is_not_used(
     good = Giver(node.folder, "good")
     good.put(version.manifest, node.folder / "source")
     good.process.start()
-    (node.tier / "alluxioworker" / str(int(version.manifest.block_ids[0]))).write_bytes(CONTENT[:5000])
+    (node.tier / "agent/spool" / str(int(version.manifest.block_ids[0]))).write_bytes(CONTENT[:5000])
     root = node.register(version, tables=table_of(holder_of(good), HERE))
     node.start()
 

@@ -12,7 +12,7 @@ import pytest
 from tests.processes.reader.test_reader_reads import sums, wanted
 from tests.support.dataplane.agents import RunningAgent, Version, running_agent
 from tests.support.dataplane.node import needs_fuse
-from tests.support.dataplane.readers import JOURNAL, ReaderNode, drop_page_cache, small_version
+from tests.support.dataplane.readers import ReaderNode, drop_page_cache, small_version
 from tests.support.waiting import eventually, eventually_async
 
 from tdcs.engine import holder_table
@@ -35,7 +35,7 @@ def say_who_holds(node: ReaderNode, version: Version, agents: dict[str, RunningA
     states = {
         name: msgspec.structs.replace(one.agent.state, address=one.address) for name, one in agents.items()
     }
-    node.table(version, holder_table.table_of(states, mount=version.manifest.path, journal=JOURNAL))
+    node.table(version, holder_table.table_of(states, mount=version.manifest.path))
 
 
 async def filled_by_reads(
@@ -49,7 +49,7 @@ async def filled_by_reads(
         deadline=20,
     )
     say_who_holds(node, version, agents)
-    root = node.register(version, journal=JOURNAL)
+    root = node.register(version)
     await asyncio.to_thread(node.start)
     return root
 
@@ -60,8 +60,8 @@ async def test_what_jobs_read_is_cached_on_their_node_and_read_from_its_disk_nex
     files = contents()
     version = small_version(node.folder, files, block_size=2 * MB + 5)
     async with (
-        running_agent(node.folder / "elsewhere", node="elsewhere", journal=JOURNAL) as other,
-        running_agent(node.tier, node="here", journal=JOURNAL) as own,
+        running_agent(node.folder / "elsewhere", node="elsewhere") as other,
+        running_agent(node.tier, node="here") as own,
     ):
         agents = {"elsewhere": other, "here": own}
         root = await filled_by_reads(node, version, agents, fill_bytes=1 << 30)
@@ -93,7 +93,7 @@ async def test_what_finds_no_room_is_read_from_the_source_and_not_cached(
 ) -> None:
     files = contents()
     version = small_version(node.folder, files)
-    async with running_agent(node.tier, node="here", journal=JOURNAL) as own:
+    async with running_agent(node.tier, node="here") as own:
         root = await filled_by_reads(node, version, {"here": own}, fill_bytes=fill_bytes)
         assert await asyncio.to_thread(sums, root) == wanted(files)
         assert await asyncio.to_thread(node.metric, "tdcs_reader_errors_total") == 0
@@ -112,8 +112,8 @@ async def test_a_node_whose_cache_is_full_leaves_the_rest_to_the_cache_of_anothe
     files = contents()
     version = small_version(node.folder, files)
     async with (
-        running_agent(node.folder / "elsewhere", node="elsewhere", journal=JOURNAL) as other,
-        running_agent(node.tier, node="here", journal=JOURNAL) as own,
+        running_agent(node.folder / "elsewhere", node="elsewhere") as other,
+        running_agent(node.tier, node="here") as own,
     ):
         agents = {"elsewhere": other, "here": own}
         for name, fill_bytes in (("elsewhere", 1 << 30), ("here", 400_000)):
@@ -122,7 +122,7 @@ async def test_a_node_whose_cache_is_full_leaves_the_rest_to_the_cache_of_anothe
             )
         await eventually_async(lambda: own.mount().fills and other.mount().fills, deadline=20)
         say_who_holds(node, version, agents)
-        root = node.register(version, journal=JOURNAL)
+        root = node.register(version)
         await asyncio.to_thread(node.start)
         assert await asyncio.to_thread(sums, root) == wanted(files)
         await eventually_async(lambda: not own.mount().fills, deadline=20)

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from tests.support.certificates import TestAuthority
 from tests.support.dataplane.node import needs_fuse
-from tests.support.dataplane.readers import CLUSTER, JOURNAL, Giver, ReaderNode, small_version
+from tests.support.dataplane.readers import CLUSTER, Giver, ReaderNode, small_version
 from tests.support.programs.ports import free_ports
 from tests.support.waiting import eventually_async
 
@@ -33,7 +33,6 @@ def state(giver: Giver, *, complete: bytes = ALL_SLOTS) -> AgentState:
         node=giver.name,
         instance="i",
         revision=1,
-        journal=JOURNAL,
         address=giver.address.replace("127.0.0.1", "localhost"),
         mounts={MOUNT: mount},
     )
@@ -63,7 +62,7 @@ async def test_a_reader_follows_the_operators_table_and_keeps_it_while_the_opera
     async with serve_manifests(
         ManifestFolder(tmp_path),
         port=port,
-        known=lambda cluster: KnownAgents(JOURNAL, known if cluster == CLUSTER else {}),
+        known=lambda cluster: KnownAgents(known if cluster == CLUSTER else {}),
     ):
         await asyncio.to_thread(node.start)
         await eventually_async(lambda: holders() == ["old"], deadline=30)
@@ -83,9 +82,7 @@ async def test_a_reader_follows_the_operators_table_and_keeps_it_while_the_opera
 async def test_the_operator_answers_when_the_table_changes_and_not_before(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     mount = MountState(mount=MOUNT, version=1, present=NO_SLOTS)
-    known = {
-        "a": AgentState(node="a", instance="i", revision=1, journal="j", address="h:1", mounts={MOUNT: mount})
-    }
+    known = {"a": AgentState(node="a", instance="i", revision=1, address="h:1", mounts={MOUNT: mount})}
 
     async def ask(revision: int, wait: float) -> HolderTable:
         url = f"http://127.0.0.1:{port}{HOLDERS_PATH}{CLUSTER}"
@@ -94,7 +91,7 @@ async def test_the_operator_answers_when_the_table_changes_and_not_before(tmp_pa
             assert answer.status == 200
             return msgspec.msgpack.decode(await answer.read(), type=HolderTable)
 
-    async with serve_manifests(ManifestFolder(tmp_path), port=port, known=lambda _: KnownAgents("j", known)):
+    async with serve_manifests(ManifestFolder(tmp_path), port=port, known=lambda _: KnownAgents(known)):
         first = await ask(-1, 30)
         assert [(holder.node, holder.reads_source) for holder in first.holders] == [("a", True)]
         waiting = asyncio.create_task(ask(first.revision, 30))

@@ -15,7 +15,7 @@ import xxhash
 from tests.processes.reader.test_reader_fills import say_who_holds
 from tests.support.dataplane.agents import Version, running_agent
 from tests.support.dataplane.node import needs_fuse
-from tests.support.dataplane.readers import JOURNAL, ReaderNode, drop_page_cache, small_version
+from tests.support.dataplane.readers import ReaderNode, drop_page_cache, small_version
 from tests.support.waiting import eventually, eventually_async
 
 from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS, Peer
@@ -47,9 +47,8 @@ class HeldPeer:
     def serve(self, connection: socket.socket) -> None:
         """Answer one agent. What it asks for is noted at once, also while nothing is given."""
         stream = connection.makefile("rb")
-        head = stream.read(frames.GREETING.size)
-        stream.read(frames.parse_greeting(head)[2])
-        connection.sendall(frames.greeting(journal=JOURNAL))
+        stream.read(frames.GREETING.size)
+        connection.sendall(frames.greeting())
         ids, told = self._manifest.block_ids.tolist(), 0
         answers: list[int] = []
         while head := stream.read(frames.REQUEST.size):
@@ -110,8 +109,8 @@ async def test_a_copy_that_comes_to_a_node_goes_on_from_where_its_pods_read(
     patient = Patience(answer=300.0, silent=300.0, stalled=300.0)
     held = HeldPeer(version, files)
     async with (
-        running_agent(node.folder / "elsewhere", node="elsewhere", journal=JOURNAL) as other,
-        running_agent(node.tier, node="here", journal=JOURNAL, patience=patient) as own,
+        running_agent(node.folder / "elsewhere", node="elsewhere") as other,
+        running_agent(node.tier, node="here", patience=patient) as own,
     ):
         other.give(version.assignment(), manifests=version)
         await other.holds(version)
@@ -120,7 +119,7 @@ async def test_a_copy_that_comes_to_a_node_goes_on_from_where_its_pods_read(
             await eventually_async(lambda: len(held.asked) == UNDER_WAY, deadline=60)
             await eventually_async(lambda: own.mount().version, deadline=60)
             say_who_holds(node, version, {"elsewhere": other, "here": own})
-            root = node.register(version, journal=JOURNAL)
+            root = node.register(version)
             await asyncio.to_thread(node.start)
 
             first = FILES - 50

@@ -12,7 +12,6 @@ import pytest
 from tests.support.dataplane.node import needs_fuse
 from tests.support.dataplane.readers import (
     HERE,
-    JOURNAL,
     Giver,
     ReaderNode,
     drop_page_cache,
@@ -21,12 +20,9 @@ from tests.support.dataplane.readers import (
     small_version,
     table_of,
 )
-from tests.support.waiting import eventually
 from tests.unit.node.csi.views.builders import refuse_block
 
 from tdcs.model import slots
-from tdcs.node.agent.disk.own_ids import enter_own_ids
-from tdcs.node.agent.disk.tier import Disk
 
 pytestmark = needs_fuse
 
@@ -111,7 +107,7 @@ def test_blocks_on_the_node_are_read_from_its_disk_and_the_rest_from_their_holde
     here = manifest.file_at(b"train/n0/00000.jpg")
     assert here is not None
     block = int(manifest.block_ids[manifest.blocks_of(here).start])
-    (node.tier / "alluxioworker" / str(block)).write_bytes(files["train/n0/00000.jpg"])
+    (node.tier / "agent/spool" / str(block)).write_bytes(files["train/n0/00000.jpg"])
     for giver in (first, second):
         giver.process.start()
     table = table_of(
@@ -139,45 +135,13 @@ def test_a_block_that_its_agent_has_refused_is_read_from_another_node(node: Read
     for block, length in zip(
         version.manifest.block_ids.tolist(), version.manifest.block_lengths.tolist(), strict=True
     ):
-        (node.tier / "alluxioworker" / str(block)).write_bytes(b"!" * length)
+        (node.tier / "agent/spool" / str(block)).write_bytes(b"!" * length)
         refuse_block(node.tier, block, mount=version.manifest.path)
     root = node.register(version, tables=table_of(holder_of(giver), HERE))
     node.start()
 
     assert sums(root) == wanted(files)
     assert node.metric("tdcs_reader_read_bytes_total", origin="disk") == 0
-    giver.process.kill()
-
-
-@pytest.mark.failure_mode("cache-recreated-under-pods")
-def test_blocks_of_another_journal_are_read_neither_here_nor_from_agents(node: ReaderNode) -> None:
-    files = {f"{number}": os.urandom(20_000) for number in range(8)}
-    version = small_version(node.folder, files)
-    giver = Giver(node.folder, "giver", source=version.source)
-    enter_own_ids(Disk(node.tier))
-    ids, lengths = version.manifest.block_ids.tolist(), version.manifest.block_lengths.tolist()
-    for tier in (node.tier, giver.tier):  # other blocks of the same ids and lengths
-        for block, length in zip(ids, lengths, strict=True):
-            (tier / "alluxioworker" / str(block)).write_bytes(b"x" * length)
-    giver.process.start()
-    table = table_of(holder_of(giver, reads_source=True), HERE)
-    root = node.register(version, tables=table, journal="of-the-cache-before")
-    node.start()
-
-    assert sums(root) == wanted(files)
-    assert node.metric("tdcs_reader_reads_total", origin="source") > 0
-    assert node.metric("tdcs_reader_read_bytes_total", origin="disk") == 0
-    assert node.metric("tdcs_reader_read_bytes_total", origin="peer") == 0
-
-    node.register(
-        version, journal=JOURNAL
-    )  # the node plugin has seen that the new cache has this version, too
-
-    def read_here() -> bool:
-        drop_page_cache()
-        return (root / "0").read_bytes() == b"x" * 20_000
-
-    eventually(read_here, deadline=10)
     giver.process.kill()
 
 
@@ -191,7 +155,7 @@ def test_what_no_agent_holds_is_read_from_the_source_through_an_agent(node: Read
 
     assert sums(root) == wanted(files)
     assert node.metric("tdcs_reader_reads_total", origin="source") > 0
-    assert not os.listdir(giver.tier / "alluxioworker")  # it was not cached
+    assert not os.listdir(giver.tier / "agent/spool")  # it was not cached
     giver.process.kill()
 
 

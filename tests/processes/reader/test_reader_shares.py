@@ -15,7 +15,7 @@ import pytest
 from tests.processes.reader.test_reader_restarts import serving
 from tests.support.dataplane.agents import Version, cached_files, make_version, put_block
 from tests.support.dataplane.node import needs_fuse
-from tests.support.dataplane.readers import JOURNAL, ReaderNode, table_of
+from tests.support.dataplane.readers import ReaderNode, table_of
 from tests.support.waiting import at_this_load, eventually
 
 from tdcs.engine.holder_table import Holder
@@ -50,7 +50,7 @@ class Tenants:
         sizes = {f"{kind}{number}": 50_000 for kind in ("held", "source") for number in range(3)}
         honest = _version(self.honest_files, node, sizes | {"held-large": LARGE})
         tier = node.folder / "giver"
-        (tier / "alluxioworker").mkdir(parents=True)
+        (tier / "agent/spool").mkdir(parents=True)
         disk = Disk(tier)
         disk.prepare()
         for place in range(len(honest.manifest)):
@@ -59,9 +59,7 @@ class Tenants:
                 (block,) = honest.manifest.blocks_of(place)
                 content = (self.honest_files / name).read_bytes()
                 put_block(disk, honest.manifest, block, content)
-        self.agent = BlockService(
-            disk=disk, journal=JOURNAL, feed=lambda *_: News(1, 0, ()), read_source=self._read_source
-        )
+        self.agent = BlockService(disk=disk, feed=lambda *_: News(1, 0, ()), read_source=self._read_source)
         address = f"127.0.0.1:{self.agent.start(host='127.0.0.1', port=0)}"
 
         def holder(slots: bytes) -> Holder:

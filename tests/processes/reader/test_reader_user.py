@@ -66,8 +66,8 @@ def test_the_reader_reads_blocks_that_the_cache_keeps_for_its_own_group(node: Re
     version = small_version(node.folder, {"here": content})
     own = Giver(node.folder, "own")
     own.put(version.manifest, node.folder / "source")
-    blocks = node.tier / "alluxioworker"
-    for block in (own.tier / "alluxioworker").iterdir():
+    blocks = node.tier / "agent/spool"
+    for block in (own.tier / "agent/spool").iterdir():
         block.rename(blocks / block.name)
     os.chown(blocks, names.CACHE_USER, names.CACHE_USER)
     blocks.chmod(0o750)

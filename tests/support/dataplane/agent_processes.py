@@ -74,13 +74,11 @@ class AgentProcess:
         return content_of(self.disk, version)
 
 
-def read_by_wire(
-    agent: AgentProcess, manifest: Manifest, blocks: Iterable[int], *, journal: str = names.OWN_BLOCK_IDS
-) -> dict[int, bytes]:
+def read_by_wire(agent: AgentProcess, manifest: Manifest, blocks: Iterable[int]) -> dict[int, bytes]:
     """What a reader gets of an agent for these blocks of a version; a block that the agent lacks is left out."""
     found: dict[int, bytes] = {}
     ids = {int(manifest.block_ids[block]): block for block in blocks}
-    with BlockClient(address=agent.address, journal=journal, answer_seconds=60.0) as connection:
+    with BlockClient(address=agent.address, answer_seconds=60.0) as connection:
         for identity, block in ids.items():
             wanted = [Wanted(identity, 0, frames.WHOLE)]
             connection.ask(wanted)

@@ -13,7 +13,6 @@ from types import MappingProxyType
 import xxhash
 from tests.support.waiting import eventually_async
 
-from tdcs.api import names
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.transfer import manifest_url
 from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS, Assignment, MountState, Part, Peer, SourceAccess
@@ -35,7 +34,6 @@ from tdcs.node.file_facts import FileFacts
 from tdcs.trust.contexts import Contexts
 
 MOUNT = "/datasets/0123456789abcdef"
-JOURNAL = names.OWN_BLOCK_IDS
 CAPACITY = 1 << 30
 NO_IDS: Mapping[str, int] = MappingProxyType({})
 SHORT = Patience(answer=1.0, silent=1.5, stalled=5.0, refused=0.05, away=2.0)
@@ -255,7 +253,6 @@ async def running_agent(
     tier: Path,
     *,
     node: str = "node-1",
-    journal: str = JOURNAL,
     capacity: int = CAPACITY,
     patience: Patience = SHORT,
     ready_seconds: float = 10,
@@ -265,7 +262,7 @@ async def running_agent(
     disk = Disk(tier)
     enter_own_ids(disk)
     make_ready(disk)
-    settings = AgentSettings(node=node, capacity_bytes=capacity, journal=journal, patience=patience)
+    settings = AgentSettings(node=node, capacity_bytes=capacity, patience=patience)
     async with serving_agent(
         settings,
         disk=disk,

@@ -1,6 +1,6 @@
 """The process of a `Giver`: an agent's block service over a tier's folder, and nothing else of an agent.
 
-    python -m tests.support.dataplane.giver_process FOLDER PORT JOURNAL SOURCE TRUST
+    python -m tests.support.dataplane.giver_process FOLDER PORT SOURCE TRUST
 
 It is started with most tests of readers, and imports only what it needs: to import the rest of an agent takes longer
 than most of them read.
@@ -26,7 +26,7 @@ from tdcs.trust.contexts import Contexts
 from tdcs.trust.identity import TrustFolder
 
 
-def serve_blocks(tier: Path, port: int, *, journal: str, source: str, trust: str) -> None:
+def serve_blocks(tier: Path, port: int, *, source: str, trust: str) -> None:
     """An agent's block service over a tier's folder; with `source` (a `SourceAccess` in JSON) it reads for others, with
     `trust` (a folder with a certificate) it speaks TLS."""
     disk = Disk(tier)
@@ -39,7 +39,6 @@ def serve_blocks(tier: Path, port: int, *, journal: str, source: str, trust: str
         read_source = relay.read
     service = BlockService(
         disk=disk,
-        journal=journal,
         feed=lambda *_: News(1, 0, ()),
         read_source=read_source,
         tls=Contexts(TrustFolder(Path(trust))).server if trust else None,
@@ -48,6 +47,6 @@ def serve_blocks(tier: Path, port: int, *, journal: str, source: str, trust: str
 
 
 if __name__ == "__main__":
-    folder, port, journal, source, trust = sys.argv[1:]
-    serve_blocks(Path(folder), int(port), journal=journal, source=source, trust=trust)
+    folder, port, source, trust = sys.argv[1:]
+    serve_blocks(Path(folder), int(port), source=source, trust=trust)
     threading.Event().wait()

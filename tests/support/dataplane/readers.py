@@ -29,7 +29,6 @@ from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.reader import session
 from tdcs.node.reader.registration import ReaderFolder, write_atomically
 
-JOURNAL = "journal-of-readers"
 CLUSTER = "default"
 
 
@@ -52,12 +51,12 @@ class Giver:
         self.tier = folder / name
         (port,) = free_ports(1)
         self.address = f"127.0.0.1:{port}"
-        (self.tier / "alluxioworker").mkdir(parents=True)
+        (self.tier / "agent/spool").mkdir(parents=True)
         self.process = Process(
             name=name,
             argv=[
                 *(sys.executable, "-m", giver_process.__name__),
-                *(str(self.tier), str(port), JOURNAL, access, str(trust or "")),
+                *(str(self.tier), str(port), access, str(trust or "")),
             ],
             log=folder / f"{name}.log",
             env={**os.environ, "PYTHONPATH": ":".join(["operator", "deploy/local", "."])},
@@ -100,7 +99,7 @@ class ReaderNode:
         self.own.prepare()
         self._numbers: Final = VersionNumbers(self.own.root, registered=self.own.registered)
         self.tier = folder / "local"
-        (self.tier / "alluxioworker").mkdir(parents=True)
+        (self.tier / "agent/spool").mkdir(parents=True)
         self.health_port, self.port = free_ports(2)
         where = ("--folder", str(self.own.root))
         self.holder = Process(
@@ -145,7 +144,7 @@ class ReaderNode:
         """Processes of the reader, without its first one."""
         return [child.pid for child in psutil.Process(self.reader.pid).children()]
 
-    def register(self, version: Version, *, tables: HolderTable | None = None, journal: str = "") -> Path:
+    def register(self, version: Version, *, tables: HolderTable | None = None) -> Path:
         """Register a version, as the node plugin does; its folder in the file system."""
         digest = version.manifest.digest
         name = f"{CLUSTER}.{digest}"
@@ -156,7 +155,6 @@ class ReaderNode:
             path=version.manifest.path,
             manifest=str(version.folder.file(digest)),
             tiers=(str(self.tier),),
-            journal=journal,
         )
         self._numbers.register(name, file)
         return self.own.point / name
@@ -191,7 +189,7 @@ HERE: Final = Holder(node="here", address="127.0.0.1:1", present=ALL_SLOTS)
 
 def table_of(*holders: Holder) -> HolderTable:
     """A table of these holders."""
-    return HolderTable(journal=JOURNAL, holders=holders, revision=1)
+    return HolderTable(holders=holders, revision=1)
 
 
 @contextmanager

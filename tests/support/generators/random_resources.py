@@ -19,7 +19,6 @@ _READ_FROM_METADATA = (
     names.ANNOTATION_REFRESH,
     names.ANNOTATION_PREDICTED,
     names.ANNOTATION_DRAINING,
-    names.ANNOTATION_JOURNAL,
     names.ANNOTATION_RESTARTED,
 )
 """Annotations that the operator itself reads or writes."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import xxhash
-from tests.support.dataplane.agents import JOURNAL, Version, fill, folder_version, own_version
+from tests.support.dataplane.agents import Version, fill, folder_version, own_version
 from tests.support.waiting import eventually
 
 from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS, Peer, SourceAccess
@@ -94,7 +94,7 @@ def giver(work: Path, found: Sources) -> Iterator[Peer]:
     ids = [int(each) for each in found.given.manifest.block_ids]
     for block in ids:
         (disk.spool / str(block)).write_bytes(found.blocks[block])
-    service = BlockService(disk=disk, journal=JOURNAL, feed=lambda *_: News(1, len(ids), ids))
+    service = BlockService(disk=disk, feed=lambda *_: News(1, len(ids), ids))
     try:
         yield Peer(
             node="giver", address=f"127.0.0.1:{service.start(host='127.0.0.1', port=0)}", slots=ALL_SLOTS
@@ -122,9 +122,7 @@ class Load:
         self._puller = SourcePuller(
             disk=disk, room=self._room, stopped=self._stopped, in_flight=InFlight(IN_FLIGHT_BYTES)
         )
-        self._peers = PeerPuller(
-            disk=disk, room=self._room, journal=JOURNAL, stopped=self._stopped, answer_seconds=5
-        )
+        self._peers = PeerPuller(disk=disk, room=self._room, stopped=self._stopped, answer_seconds=5)
         work = [self._pull] * LANES + [
             self._pull_given,
             self._read_parts,

@@ -106,10 +106,9 @@ class TwinMount:
 class TwinNode:
     """One agent in memory."""
 
-    def __init__(self, name: str, instance: str, journal: str) -> None:
+    def __init__(self, name: str, instance: str) -> None:
         self.name = name
         self.instance = instance
-        self.journal = journal
         self.revision = 0
         self.mounts: dict[str, TwinMount] = {}
         self.last: AgentState | None = None

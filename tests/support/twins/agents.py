@@ -77,7 +77,7 @@ class MemoryAgents(TwinWork):
         old = self._node(node)
         for mount in old.mounts.values():
             stop(mount)
-        new = self._nodes[node] = TwinNode(node, f"{node}-{next(self._instances)}", old.journal)
+        new = self._nodes[node] = TwinNode(node, f"{node}-{next(self._instances)}")
         for path, mount in {} if forgets else old.mounts.items():
             kept = Assignment(mount=path, version=0, manifest=mount.assignment.manifest)
             wrong = {name: one for name, one in mount.failed.items() if one.code == "Wrong"}
@@ -92,15 +92,6 @@ class MemoryAgents(TwinWork):
                     failed=wrong,
                 ),
             )
-
-    def prepare(self, node: str) -> None:
-        """The worker's pod starts anew: what belongs to another journal leaves its disk first."""
-        if self._node(node).journal != self._engine.journal_id:
-            self._engine.state.workers[node].blocks.clear()
-            self._node(node).journal = self._engine.journal_id
-            self.restart(node, forgets=True)
-        else:
-            self.restart(node)
 
     def resume(self) -> None:
         """Go on after `close`, in the event loop that runs now: as if nothing had been."""
@@ -197,7 +188,7 @@ class MemoryAgents(TwinWork):
 
     def _node(self, name: str) -> TwinNode:
         if name not in self._nodes:
-            self._nodes[name] = TwinNode(name, f"{name}-{next(self._instances)}", self._engine.journal_id)
+            self._nodes[name] = TwinNode(name, f"{name}-{next(self._instances)}")
         return self._nodes[name]
 
     async def _called(self, node: str, call: str) -> TwinNode:
@@ -244,7 +235,6 @@ class MemoryAgents(TwinWork):
         found = AgentState(
             node=node.name,
             instance=node.instance,
-            journal=node.journal,
             revision=node.revision,
             capacity_bytes=worker.capacity,
             used_bytes=worker.used,

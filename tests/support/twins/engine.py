@@ -102,7 +102,6 @@ class MemoryEngine:
         self.source_rate = source_rate
         self._gives_again_at = 0.0
         self.available = True
-        self.journal_id = "journal-1"
         self.path_properties: dict[str, dict[str, str]] = {}
         self.known_versions: dict[str, str] = {}
         self.pinned: set[str] = set()
@@ -228,10 +227,6 @@ class MemoryEngine:
     async def set_version(self, *, path: str, version: str) -> None:
         await self._announce(Operation(name="set_version", path=path))
         self.known_versions[checked_path(path)] = version
-
-    async def journal(self) -> str:
-        await self._announce(Operation(name="journal"))
-        return self.journal_id
 
     async def versions(self) -> Mapping[str, str]:
         await self._announce(Operation(name="versions"))

@@ -221,9 +221,6 @@ class SlowCaches:
     async def versions(self) -> Mapping[str, str]:
         return {}
 
-    async def journal(self) -> str:
-        return ""
-
     def connect(self, workers: object) -> None:
         pass
 

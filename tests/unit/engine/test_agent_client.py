@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from tests.support.dataplane.agents import (
-    JOURNAL,
     MOUNT,
     RunningAgent,
     Version,
@@ -50,7 +49,7 @@ async def test_the_operators_client_assigns_follows_and_forgets(tmp_path: Path, 
                 lambda: client.states()["node-1"].mounts[MOUNT].held_bytes == version.bytes, deadline=30
             )
             state = client.states()["node-1"]
-            assert (state.address, state.url, state.journal) == (one.address, one.url, JOURNAL)
+            assert (state.address, state.url) == (one.address, one.url)
             with pytest.raises(AgentError, match="higher version"):
                 await client.assign(node="node-1", assignments=[version.assignment(version=2)])
             assert client.states()["node-1"].mounts[MOUNT].version == 3

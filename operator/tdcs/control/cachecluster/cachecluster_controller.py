@@ -25,7 +25,7 @@ from tdcs.decide.worker_nodes import FuseView
 from tdcs.kube.apply import ForeignObjectError, belongs
 from tdcs.kube.errors import InvalidError
 from tdcs.model.cache_engine import WorkerInfo
-from tdcs.model.cache_view import CacheView, is_restarting, is_starting
+from tdcs.model.cache_view import is_restarting, is_starting
 from tdcs.model.humanize import counted, explain_invalid
 from tdcs.model.kube_objects import Object, with_finalizer, without_finalizer
 from tdcs.model.kube_resources import (
@@ -98,7 +98,7 @@ class CacheClusterController:
         wanted, holdings = chosen.nodes, chosen.holdings
         trusted = await self._certify(blueprint, {*wanted, *(node_of(child) for child in sets)})
         try:
-            missing = await self._write_templates(blueprint, wanted, sets, view)
+            missing = await self._write_templates(blueprint, wanted)
             restored = await self._restore(blueprint, cluster, sets, wanted)
             await self._guard.reconcile(
                 blueprint,
@@ -192,16 +192,12 @@ class CacheClusterController:
         )
         await self._publish(obj, CacheClusterStatus(), finding(names.READY, False, "WrongNamespace", text))
 
-    async def _write_templates(
-        self, blueprint: Blueprint, wanted: list[str], sets: Sequence[Object], view: CacheView
-    ) -> Finding | None:
+    async def _write_templates(self, blueprint: Blueprint, wanted: list[str]) -> Finding | None:
         """Write what pods are made from, which makes and replaces pods; where their PriorityClass does not exist
         nothing is written, and what runs is looked after all the same. Gives what is missing."""
         missing = self._missing_class(blueprint.spec)
         if missing is None:
             await self._apply(blueprint, wanted)
-            foreign = [child for child in sets if node_of(child) in view.foreign]
-            await self._start_anew(blueprint.owner, foreign, view.journal)
         return missing
 
     def _missing_class(self, spec: CacheClusterSpec) -> Finding | None:
@@ -307,27 +303,6 @@ class CacheClusterController:
                 type_="Warning",
             )
         return restored
-
-    async def _start_anew(self, obj: Object, sets: Sequence[Object], journal: str) -> None:
-        """Have these workers' pods start anew, which takes blocks of another journal their ids."""
-        for child in sets:
-            metadata = child["spec"]["template"].get("metadata") or {}
-            if (metadata.get("annotations") or {}).get(names.ANNOTATION_JOURNAL) == journal:
-                continue
-            again = {"metadata": {"annotations": {names.ANNOTATION_JOURNAL: journal}}}
-            await self._context.api.merge(
-                STATEFUL_SETS,
-                name=child["metadata"]["name"],
-                namespace=child["metadata"]["namespace"],
-                patch={"spec": {"template": again}},
-            )
-            await self._context.recorder.record(
-                about=obj,
-                reason="JournalReplaced",
-                message=f"the cache of node {node_of(child)} is of another journal than the master has now: its worker "
-                "starts anew, and what lies there is found again as soon as its Datasets are listed",
-                type_="Warning",
-            )
 
     def _worker_sets(self, obj: Object) -> list[Object]:
         return [

@@ -295,7 +295,7 @@ class NativeEngine:
         found = []
         for node, host in sorted(hosts.items()):
             state = states.get(node)
-            if state is not None and state.journal == names.OWN_BLOCK_IDS:
+            if state is not None:
                 if self._retired.get(node, state.instance) != state.instance:
                     del self._retired[node]  # it was started anew since
                 if node not in self._retired:
@@ -319,9 +319,6 @@ class NativeEngine:
     async def set_version(self, *, path: str, version: str) -> None:
         if not await self._table.set_version(path, version):
             raise NoSuchPathError.not_mounted(path=path, attempted=f"publish the version of {path}")
-
-    async def journal(self) -> str:
-        return names.OWN_BLOCK_IDS
 
     async def versions(self) -> Mapping[str, str]:
         mounts = await self._table.mounts()

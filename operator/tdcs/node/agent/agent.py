@@ -131,7 +131,6 @@ class Agent:
             peers=PeerPuller(
                 disk=disk,
                 room=self.room,
-                journal=settings.journal,
                 stopped=self._stopped,
                 answer_seconds=settings.patience.answer,
                 tls=tls.client if tls is not None else None,
@@ -146,7 +145,6 @@ class Agent:
                 instance=secrets.token_hex(8),
                 revision=0,
                 capacity_bytes=settings.capacity_bytes,
-                journal=settings.journal,
             ),
             clock=clock,
         )

@@ -123,9 +123,7 @@ async def run(settings: ProcessSettings) -> None:
     tls = Contexts(identify) if identify is not None else None
     if tls is not None:
         tls.server()  # no certificate, no agent
-    agent_settings = AgentSettings(
-        node=settings.node, capacity_bytes=settings.capacity_bytes, journal=names.OWN_BLOCK_IDS
-    )
+    agent_settings = AgentSettings(node=settings.node, capacity_bytes=settings.capacity_bytes)
     async with serving_agent(
         agent_settings,
         disk=disk,

@@ -15,5 +15,4 @@ class VersionError(Exception):
 class AgentSettings:
     node: str
     capacity_bytes: int
-    journal: str
     patience: Patience = field(default_factory=Patience)

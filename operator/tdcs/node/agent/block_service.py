@@ -146,7 +146,6 @@ class BlockService:
 
     Args:
         disk: where they lie.
-        journal: that the blocks belong to; callers of another one are refused.
         feed: answers requests for what became readable; may block for as long as it is asked to wait.
         read_source: reads what is nowhere in the cache, for readers; None refuses.
         read_on: is told of blocks (their ids) that pods of this node have elsewhere and read on from.
@@ -158,14 +157,12 @@ class BlockService:
         self,
         *,
         disk: Disk,
-        journal: str,
         feed: Feed,
         read_source: ReadSource | None = None,
         read_on: Callable[[int], None] = lambda block: None,
         tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
         self._disk: Final = disk
-        self._journal: Final = journal
         self._feed: Final = feed
         self._read_source: Final = read_source
         self._read_on: Final = read_on
@@ -227,7 +224,7 @@ class BlockService:
             )
             with suppress(OSError):
                 if self._tls is None:
-                    connection.send(frames.greeting(journal=self._journal, status=frames.BUSY))
+                    connection.send(frames.greeting(status=frames.BUSY))
             connection.close()
         return admitted
 
@@ -258,8 +255,7 @@ class BlockService:
             connection.close()
 
     def _greet(self, channel: Channel) -> bool:
-        version, _, length = frames.parse_greeting(receive(channel, frames.GREETING.size))
-        journal = receive(channel, length).decode()
+        version, _ = frames.parse_greeting(receive(channel, frames.GREETING.size))
         status = frames.ACCEPTED
         if channel.caller is not None and channel.caller.role not in BLOCK_CALLERS:
             status = frames.FORBIDDEN
@@ -268,9 +264,7 @@ class BlockService:
             )
         elif version != frames.VERSION:
             status = frames.OTHER_VERSION
-        elif journal != self._journal:
-            status = frames.OTHER_JOURNAL
-        channel.send(frames.greeting(journal=self._journal, status=status))
+        channel.send(frames.greeting(status=status))
         return status == frames.ACCEPTED
 
     def _answer(self, channel: Channel, request: BlockRequest, requests: BlockRequests) -> None:

@@ -44,7 +44,7 @@ async def serving_agent(
     block_port: int = 0,
     shutdown_seconds: float = 1.0,
 ) -> AsyncIterator[ServingAgent]:
-    """Put an agent together on a disk that is in the journal of `settings`, and serve until the body ends.
+    """Put an agent together on a disk that was made ready, and serve until the body ends.
 
     Args:
         tls: both services, and what it asks of other agents, are by TLS, and every caller by its role. None: plain, and
@@ -68,7 +68,6 @@ async def serving_agent(
         relay = SourceRelay(source=agent.source_of, stopped=ended, keep=agent.keep_read)
         blocks = BlockService(
             disk=disk,
-            journal=settings.journal,
             feed=agent.feed,
             read_source=relay.read,
             read_on=agent.read_on,

@@ -55,10 +55,10 @@ class AnswerStream(Generic[Q]):
         greeted: whether the agent has welcomed this client. What is asked before is held back.
     """
 
-    def __init__(self, *, journal: str, address: str, lends: bool) -> None:
+    def __init__(self, *, address: str, lends: bool) -> None:
         self._address: Final = address
         self._lends: Final = lends
-        self.out: Final = bytearray(frames.greeting(journal=journal))
+        self.out: Final = bytearray(frames.greeting())
         self.expected: Final[deque[Q]] = deque()
         self.greeted = False
         self._held: Final = bytearray()
@@ -78,10 +78,7 @@ class AnswerStream(Generic[Q]):
         """Bytes that come before it is known what follows."""
         self._drop_taken()
         if not self.greeted:
-            length = frames.GREETING.size
-            if self._have >= length:
-                length += frames.parse_greeting(self._buffer[:length])[2]
-            return length - self._have
+            return frames.GREETING.size - self._have
         if self._piece is not None:
             return self._begin + min(CHUNK_BYTES, self._length - self._offset) - self._have
         return _HEAD - self._have
@@ -121,9 +118,9 @@ class AnswerStream(Generic[Q]):
         return None
 
     def _take_greeting(self) -> None:
-        if self._have < frames.GREETING.size or self.certain() > 0:
+        if self._have < frames.GREETING.size:
             return
-        frames.check_greeting(self._buffer[: self._have], address=self._address)
+        frames.check_greeting(self._buffer[: frames.GREETING.size], address=self._address)
         self._have, self.greeted = 0, True
         self.out.extend(self._held)
         self._held.clear()

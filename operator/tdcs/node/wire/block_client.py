@@ -32,22 +32,19 @@ class BlockClient:
 
     Args:
         address: `host:port`.
-        journal: of the blocks; the giver refuses another one.
         answer_seconds: a giver that sends nothing for so long is taken for dead.
         tls: of this process: the giver must show an agent's certificate then. None: plain TCP.
 
     Raises:
         OSError: Nothing answers there, or its certificate is refused, or this one's.
-        FrameError: What answers is no block service, or one of another journal.
+        FrameError: What answers is no block service, or one of another version of the protocol.
     """
 
-    def __init__(
-        self, *, address: str, journal: str, answer_seconds: float, tls: ssl.SSLContext | None = None
-    ) -> None:
+    def __init__(self, *, address: str, answer_seconds: float, tls: ssl.SSLContext | None = None) -> None:
         host, _, port = address.rpartition(":")
         connection = socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS)
         self._connection: Final = connection
-        self._answers: Final = AnswerStream[Wanted](journal=journal, address=address, lends=False)
+        self._answers: Final = AnswerStream[Wanted](address=address, lends=False)
         self._chunk: Chunk[Wanted]
         try:
             connection.settimeout(None)

@@ -38,7 +38,6 @@ class PeerConnection(Generic[Q]):
 
     Args:
         address: `host:port`, numeric.
-        journal: of the blocks.
         deliver: takes each answer. Its bytes are overwritten when it returns, unless they are `kept`.
         tls: of this process: the other side must show an agent's certificate then. None: plain TCP.
 
@@ -50,7 +49,6 @@ class PeerConnection(Generic[Q]):
         self,
         *,
         address: str,
-        journal: str,
         deliver: "Callable[[PeerConnection[Q], Q, Piece, memoryview], None]",
         now: float,
         tls: ssl.SSLContext | None = None,
@@ -62,7 +60,7 @@ class PeerConnection(Generic[Q]):
         self.used_at = now
         self.outstanding_bytes = 0
         self._deliver: Final = deliver
-        self._answers: Final = AnswerStream[Q](journal=journal, address=address, lends=True)
+        self._answers: Final = AnswerStream[Q](address=address, lends=True)
         self.expected: Final[deque[Q]] = self._answers.expected
         self._socket: Final = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         self._channel: Final[Channel] = channel_of(self._socket, tls, host=Role.AGENT.host)

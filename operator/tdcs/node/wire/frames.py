@@ -1,6 +1,6 @@
 """The wire format of the block service: many blocks, or pieces of them, a request. Pure; little-endian.
 
-A connection begins with a greeting of each side that names the journal: ids of blocks mean nothing in another one.
+A connection begins with a greeting of each side.
 Then requests follow one another, and may be sent before the answers to earlier ones have come:
 
 - READ: up to `MOST_READS` pieces of blocks. For each, in this order, a header (`Piece`) and the bytes; a block that is
@@ -23,9 +23,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 MAGIC: Final = b"TDCB"
-VERSION: Final = 1
+VERSION: Final = 2
 ACCEPTED: Final = 0
-OTHER_JOURNAL: Final = 1
 OTHER_VERSION: Final = 2
 BUSY: Final = 3
 FORBIDDEN: Final = 4
@@ -62,9 +61,9 @@ LARGEST_SOURCE: Final = 4 << 20
 MOST_FEED: Final = 65536
 """Ids in one answer to FEED."""
 LONGEST_NAME: Final = 1024
-"""Bytes of a mount's path, or of a journal's name."""
+"""Bytes of a mount's path."""
 
-GREETING: Final = struct.Struct("<4sHHH")
+GREETING: Final = struct.Struct("<4sHH2x")
 REQUEST: Final = struct.Struct("<HHI")
 """Kind, flags, and a count: of pieces, or of bytes that follow."""
 PLACE: Final = struct.Struct("<QQI")
@@ -123,22 +122,19 @@ class News(NamedTuple):
     blocks: Sequence[int]
 
 
-def greeting(*, journal: str, status: int = ACCEPTED) -> bytes:
-    name = journal.encode()
-    return GREETING.pack(MAGIC, VERSION, status, len(name)) + name
+def greeting(*, status: int = ACCEPTED) -> bytes:
+    return GREETING.pack(MAGIC, VERSION, status)
 
 
-def parse_greeting(head: bytes | memoryview) -> tuple[int, int, int]:
-    """Version, status, and length of the journal's name that follows; raises FrameError."""
-    magic, version, status, length = GREETING.unpack(head)
-    if magic != MAGIC or length > LONGEST_NAME:
+def parse_greeting(content: bytes | memoryview) -> tuple[int, int]:
+    """Version and status; raises FrameError."""
+    magic, version, status = GREETING.unpack(content)
+    if magic != MAGIC:
         raise FrameError("what answers there is no block service of an agent")
-    return version, status, length
+    return version, status
 
 
-def _refusal(*, status: int, version: int, journal: str, address: str) -> str:
-    if status == OTHER_JOURNAL:
-        return f"the agent at {address} holds blocks of another journal ({journal or 'none'})"
+def _refusal(*, status: int, version: int, address: str) -> str:
     if status == OTHER_VERSION or version != VERSION:
         return f"the agent at {address} speaks version {version} of the protocol, and this one {VERSION}"
     if status == FORBIDDEN:
@@ -147,11 +143,10 @@ def _refusal(*, status: int, version: int, journal: str, address: str) -> str:
 
 
 def check_greeting(content: memoryview, *, address: str) -> None:
-    """Raise FrameError unless an agent's greeting, with the name of its journal, is a welcome."""
-    version, status, _ = parse_greeting(content[: GREETING.size])
+    """Raise FrameError unless an agent's greeting is a welcome."""
+    version, status = parse_greeting(content)
     if version != VERSION or status != ACCEPTED:
-        journal = bytes(content[GREETING.size :]).decode("utf-8", "replace")
-        raise FrameError(_refusal(status=status, version=version, journal=journal, address=address))
+        raise FrameError(_refusal(status=status, version=version, address=address))
 
 
 def read_request(wanted: Sequence[Wanted]) -> bytes:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import xxhash
-from tests.support.dataplane.agents import JOURNAL, Version, fill, folder_version, running_agent
+from tests.support.dataplane.agents import Version, fill, folder_version, running_agent
 from tests.support.waiting import eventually_async
 
 from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS, Peer
@@ -23,9 +23,8 @@ Behaviour = Callable[[socket.socket, Version], None]
 
 
 def _greeted(connection: socket.socket) -> None:
-    head = connection.recv(frames.GREETING.size, socket.MSG_WAITALL)
-    connection.recv(frames.parse_greeting(head)[2], socket.MSG_WAITALL)
-    connection.sendall(frames.greeting(journal=JOURNAL))
+    connection.recv(frames.GREETING.size, socket.MSG_WAITALL)
+    connection.sendall(frames.greeting())
 
 
 def _promised(connection: socket.socket, version: Version) -> list[int]:
@@ -206,22 +205,6 @@ async def test_the_only_peer_is_asked_again_for_what_it_did_not_give_at_first(
             await one.holds(version)
         assert one.content(version) == files
         assert not one.mount().failures
-
-
-async def test_an_agent_of_another_journal_gives_nothing(tmp_path: Path) -> None:
-    files = {"a": os.urandom(3_000)}
-    version = folder_version(fill(tmp_path / "source", files), store=tmp_path / "manifests")
-    async with (
-        running_agent(tmp_path / "one", journal="old") as one,
-        running_agent(tmp_path / "two", node="node-2") as two,
-    ):
-        one.give(version.assignment(), manifests=version)
-        await one.holds(version)
-        two.give(version.assignment(origin=NO_SLOTS, source=None, peers=[one.peer()]), manifests=version)
-        health = two.agent.mounts[version.manifest.path].peers.health["node-1"]
-        await eventually_async(lambda: health.failures > 0, deadline=10)
-        assert two.mount().held_bytes == 0
-        assert two.mount().busy
 
 
 async def test_two_agents_with_different_versions_exchange_what_both_have_and_no_more(tmp_path: Path) -> None:

@@ -148,32 +148,6 @@ async def test_the_status_follows_a_worker_that_is_lost(cluster: Cluster) -> Non
     assert cluster.status("default", resource=CACHE_CLUSTERS)["readyReplicas"] == 2
 
 
-@pytest.mark.failure_mode("master-journal-replaced")
-async def test_workers_of_another_journal_count_for_nothing_and_start_anew(cluster: Cluster) -> None:
-    def restarted() -> dict[str, str]:
-        found = {}
-        for (_, name), made in cluster.server.store(STATEFUL_SETS).items():
-            annotations = made["spec"]["template"]["metadata"].get("annotations", {})
-            if journal := annotations.get(names.ANNOTATION_JOURNAL):
-                found[name.removeprefix("default-worker-")] = journal
-        return found
-
-    await cluster.create_dataset()
-    await cluster.until_state("Ready")
-    assert restarted() == {}
-    cluster.engine.journal_id = "journal-2"
-    await cluster.until(lambda: restarted() == dict.fromkeys(NODES, "journal-2"), deadline=60)
-    assert {event["type"] for event in cluster.events("JournalReplaced")} == {"Warning"}
-    # What they hold is none of this master's: the Dataset has nothing until the pods have started anew.
-    await cluster.until(lambda: cluster.status()["state"] != "Ready", deadline=60)
-    calls = len(cluster.agents.calls)
-    for node in NODES:
-        cluster.agents.prepare(node)
-    await cluster.until_state("Ready")
-    assert cluster.engine.source_bytes_read == 2000
-    assert len(cluster.agents.calls) > calls
-
-
 async def test_a_cache_in_another_namespace_is_refused_and_says_where_it_belongs(cluster: Cluster) -> None:
     metadata = {"name": "other", "namespace": "n"}
     await cluster.server.create(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -52,7 +53,7 @@ class Giver:
             )
         self.readable = ReadableBlocks()
         self.read_on = list[int]()
-        self.service = BlockService(disk=self.disk, journal="j", feed=self.feed, read_on=self.read_on.append)
+        self.service = BlockService(disk=self.disk, feed=self.feed, read_on=self.read_on.append)
         self.address = f"127.0.0.1:{self.service.start(host='127.0.0.1', port=0)}"
 
     def feed(self, mount: str, instance: int, place: int, wait: float) -> News:
@@ -63,8 +64,8 @@ class Giver:
         places = self.service._connections
         return any(caller.idle_since is None for caller in places._callers.values())
 
-    def client(self, *, journal: str = "j") -> BlockClient:
-        return BlockClient(address=self.address, journal=journal, answer_seconds=2.0)
+    def client(self) -> BlockClient:
+        return BlockClient(address=self.address, answer_seconds=2.0)
 
 
 @pytest.fixture
@@ -208,9 +209,15 @@ def test_a_caller_that_leaves_in_the_middle_costs_no_descriptors_and_no_others(g
         assert read(client, [Wanted(SMALL)]) == [giver.contents[SMALL]]
 
 
-def test_a_caller_of_another_journal_is_refused(giver: Giver) -> None:
-    with pytest.raises(FrameError, match="another journal"):
-        giver.client(journal="another")
+def test_agents_of_different_versions_of_the_protocol_refuse_each_other(giver: Giver) -> None:
+    before = struct.pack("<4sHHH", frames.MAGIC, 1, frames.ACCEPTED, 3) + b"own"
+    host, _, port = giver.address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=5) as connection:
+        connection.sendall(before)
+        answer = connection.recv(frames.GREETING.size, socket.MSG_WAITALL)
+    assert frames.parse_greeting(answer) == (frames.VERSION, frames.OTHER_VERSION)
+    with pytest.raises(FrameError, match="speaks version 1 of the protocol, and this one 2"):
+        frames.check_greeting(memoryview(before)[: frames.GREETING.size], address="a:1")
 
 
 def test_bytes_that_differ_from_what_was_written_are_not_taken_for_the_block(giver: Giver) -> None:
@@ -232,7 +239,7 @@ def test_bytes_that_differ_from_what_was_written_are_not_taken_for_the_block(giv
 
 def test_a_caller_that_sends_garbage_ends_its_own_connection_alone(giver: Giver) -> None:
     host, _, port = giver.address.rpartition(":")
-    for garbage in (b"GET / HTTP/1.1\r\n\r\n", os.urandom(64), frames.greeting(journal="j") + b"\xff" * 8):
+    for garbage in (b"GET / HTTP/1.1\r\n\r\n", os.urandom(64), frames.greeting() + b"\xff" * 8):
         with socket.create_connection((host, int(port)), timeout=5) as connection:
             connection.sendall(garbage)
             with suppress(ConnectionResetError):
@@ -391,7 +398,7 @@ def test_a_part_of_a_file_that_goes_while_it_is_sent_ends_the_connection(tmp_pat
     def feed(*_: object) -> News:
         raise AssertionError("nobody asks for news")
 
-    service = BlockService(disk=node.disk, journal="j", feed=feed)
+    service = BlockService(disk=node.disk, feed=feed)
     channel: Any = Channel()
     with pytest.raises(FrameError):
         service._give(channel, [Wanted(node.ids[1])])
@@ -402,14 +409,13 @@ def test_where_a_pod_reads_on_is_noted_and_answered_without_bytes_among_requests
 ) -> None:
     with socket.create_connection(("127.0.0.1", int(giver.address.rpartition(":")[2])), timeout=10) as told:
         told.sendall(
-            frames.greeting(journal="j")
+            frames.greeting()
             + frames.read_request([Wanted(SMALL, 0, 10)])
             + frames.read_on_request(SMALL)
             + frames.read_on_request(ABSENT)
             + frames.read_request([Wanted(SMALL, 10, 10)])
         )
-        head = told.recv(frames.GREETING.size, socket.MSG_WAITALL)
-        told.recv(frames.parse_greeting(head)[2], socket.MSG_WAITALL)
+        told.recv(frames.GREETING.size, socket.MSG_WAITALL)
         found = []
         for _ in range(4):
             piece = Piece(*frames.PIECE.unpack(told.recv(frames.PIECE.size, socket.MSG_WAITALL)))

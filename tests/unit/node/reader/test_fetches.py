@@ -76,7 +76,7 @@ def opened(folder: Path, number: int, address: str, *, at_source: bool) -> OpenV
     found = OpenVersion(number=number, name=str(number), registration=registration, tree=tree, node="here")
     slots = bytes(512) if at_source else ALL_SLOTS
     holder = Holder(node="there", address=address, present=slots, complete=slots, reads_source=at_source)
-    found.set_table(HolderTable(journal="j", holders=(holder,)))
+    found.set_table(HolderTable(holders=(holder,)))
     return found
 
 
@@ -92,7 +92,6 @@ def fetches_of(connections: Connections, *, clock: Callable[[], float] = time.mo
         answers=connections,
         buffer=ContentBuffer(1 << 20),
         counters=Counters(),
-        journal_of=lambda *_: "j",
         patience_seconds=30,
         clock=clock,
     )
@@ -170,7 +169,7 @@ def test_each_read_is_given_up_by_the_patience_since_it_came(tmp_path: Path) -> 
 
     fetches = fetches_of(NoAgents(), clock=lambda: now)
     version = opened(tmp_path, 1, "127.0.0.1:1", at_source=False)
-    version.set_table(HolderTable(journal="j", holders=()))
+    version.set_table(HolderTable(holders=()))
     first, second = read(version), read(version)
     first.began, second.began = 75.0, 103.0
     key = Key(1, 0, 0, 100)
@@ -204,7 +203,7 @@ def test_this_nodes_agent_hears_where_a_version_is_read_while_it_may_be_bringing
 
         def told(own: Holder, block: int, *, waits: bool = True) -> list[int]:
             """The blocks that the own agent is told of when this one is asked for and then answered."""
-            version.set_table(HolderTable(journal="j", holders=(*version.table.holders[:1], own)))
+            version.set_table(HolderTable(holders=(*version.table.holders[:1], own)))
             waiter = (read(version), 0) if waits else None
             fetches.want(version, Key(1, block, 0, 100), waiter=waiter)
             mine = [one for one in connections.open if one.address == own.address]

@@ -1,4 +1,4 @@
-"""Blocks on the reader's own node, while its agent makes the disk another journal's."""
+"""Blocks on the reader's own node, while its agent changes what it says of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.dataplane.readers import CLUSTER, small_version
-from tests.unit.node.csi.views.builders import enter_journal, put_blocks
+from tests.unit.node.csi.views.builders import put_blocks
 
 from tdcs.engine.reader_files import Registration
 from tdcs.node.reader.counters import Count, Counters
@@ -17,7 +17,7 @@ from tdcs.node.reader.serving.open_versions import OpenVersion
 from tdcs.node.reader.serving.read import Key
 from tdcs.node.reader.serving.version_tree import VersionTree
 
-CONTENT = b"of the version's journal"
+CONTENT = b"of the version"
 
 
 class Node:
@@ -33,7 +33,6 @@ class Node:
             path=manifest.path,
             manifest="",
             tiers=(str(self.tier),),
-            journal="first",
         )
         self.version = OpenVersion(
             number=1,
@@ -47,7 +46,6 @@ class Node:
         self.blocks = LocalBlocks(
             disks=self.disks, counters=self.counters, is_refused=lambda _, block: block in self.refused
         )
-        enter_journal(self.tier, "first")
         put_blocks(self.tier, {self.block: CONTENT})
 
     def read(self, *, begin: int = 0, end: int = len(CONTENT)) -> bytes | None:
@@ -67,23 +65,6 @@ def node(tmp_path: Path) -> Node:
 def test_a_block_is_read_from_the_nodes_own_disk(node: Node) -> None:
     assert node.read() == CONTENT
     assert node.read(begin=3, end=7) == CONTENT[3:7]
-
-
-def test_a_block_that_another_journal_puts_there_before_it_is_opened_is_not_read(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = os.open
-
-    def open_late(path: str | bytes, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
-        if str(path).endswith(f"alluxioworker/{node.block}"):
-            monkeypatch.undo()
-            enter_journal(node.tier, "second")
-            put_blocks(node.tier, {node.block: CONTENT.upper()})
-        return real(path, flags, mode, dir_fd=dir_fd)
-
-    monkeypatch.setattr(os, "open", open_late)
-    assert node.read() is None
-    assert (node.tier / "alluxioworker" / str(node.block)).read_bytes() == CONTENT.upper()
 
 
 def test_a_block_that_is_refused_while_it_is_read_is_not_given(

@@ -114,7 +114,7 @@ def test_a_table_that_the_disk_does_not_take_is_written_when_it_does(
 ) -> None:
     """As on a full disk: the last table would count for ever, whoever holds what by then."""
     monitor = monitor_in(tmp_path)
-    known = HolderTable(journal="j", holders=(Holder(node="a", address="10.0.0.1:29990"),), revision=7)
+    known = HolderTable(holders=(Holder(node="a", address="10.0.0.1:29990"),), revision=7)
     monkeypatch.setattr(monitor, "_ask", lambda *_, **__: known)
     monkeypatch.setattr(module, "_PAUSE_SECONDS", 0.01)
     table = monitor._folder.holders / NAME

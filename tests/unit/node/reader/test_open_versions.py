@@ -9,7 +9,6 @@ import pytest
 from tests.support.dataplane.readers import (
     CLUSTER,
     HERE,
-    JOURNAL,
     ReaderNode,
     reader_node,
     small_version,
@@ -42,7 +41,7 @@ def test_a_malformed_table_is_said_once_and_the_last_one_is_gone_by(
     node: ReaderNode, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     version = small_version(node.folder, {"a": b"a"})
-    node.register(version, tables=table_of(HERE), journal=JOURNAL)
+    node.register(version, tables=table_of(HERE))
     versions, name = OpenVersions(folder=node.own, node="elsewhere"), f"{CLUSTER}.{version.manifest.digest}"
     opened = versions.named(name)
     assert opened is not None

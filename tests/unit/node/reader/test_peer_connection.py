@@ -61,7 +61,6 @@ def giver(tier: Path, tls: Contexts | None) -> Iterator[str]:
         (disk.spool / str(number)).write_bytes(content)
     service = BlockService(
         disk=disk,
-        journal="j",
         feed=lambda *_: News(1, 0, ()),
         read_source=read_source,
         tls=tls.server if tls is not None else None,
@@ -82,7 +81,6 @@ def read(address: str, questions: Sequence[Requested], tls: Contexts | None) -> 
 
     connection = PeerConnection[Requested](
         address=address,
-        journal="j",
         deliver=deliver,
         now=0.0,
         tls=tls.client() if tls is not None else None,

@@ -164,7 +164,7 @@ def test_the_source_is_read_through_the_nodes_own_agent_while_it_keeps_what_it_r
             Holder(node=node, address=node, reads_source=node != "z", fills=node in filling)
             for node in "abcdz"
         ]
-        return "".join(source_readers(HolderTable(journal="j", holders=tuple(holders)), slot=slot, here=here))
+        return "".join(source_readers(HolderTable(holders=tuple(holders)), slot=slot, here=here))
 
     assert {readers("", slot=slot) for slot in range(4096)} == {"abcd", "bcda", "cdab", "dabc"}
     assert {readers("abcd", slot=slot)[0] for slot in range(4096)} == {"b"}
@@ -173,36 +173,21 @@ def test_the_source_is_read_through_the_nodes_own_agent_while_it_keeps_what_it_r
 
 
 def test_the_operators_table_has_every_agent_and_another_revision_when_slots_change() -> None:
-    first = table_of({"b": state("b", ALL_SLOTS), "a": state("a")}, mount="/datasets/a", journal="j")
-    again = table_of({"a": state("a"), "b": state("b", ALL_SLOTS)}, mount="/datasets/a", journal="j")
-    other = table_of(
-        {"a": state("a", ALL_SLOTS), "b": state("b", ALL_SLOTS)}, mount="/datasets/a", journal="j"
-    )
+    first = table_of({"b": state("b", ALL_SLOTS), "a": state("a")}, mount="/datasets/a")
+    again = table_of({"a": state("a"), "b": state("b", ALL_SLOTS)}, mount="/datasets/a")
+    other = table_of({"a": state("a", ALL_SLOTS), "b": state("b", ALL_SLOTS)}, mount="/datasets/a")
     assert [holder.node for holder in first.holders] == ["a", "b"]
-    assert first.journal == "j"
     assert first == again
     assert first.revision != other.revision
-    assert not table_of({"a": state("a")}, mount="/x", journal="j").holders
+    assert not table_of({"a": state("a")}, mount="/x").holders
 
 
-@pytest.mark.threat("agent-false-state")
-def test_the_table_is_of_the_caches_journal_and_has_no_agent_of_another_one() -> None:
-    states = {
-        "a": state("a", ALL_SLOTS, journal="another"),
-        "b": state("b", ALL_SLOTS),
-        "c": state("c", ALL_SLOTS, journal=""),
-    }
-    table = table_of(states, mount="/datasets/a", journal="j")
-    assert (table.journal, [holder.node for holder in table.holders]) == ("j", ["b"])
-
-
-def state(node: str, complete: bytes = NO_SLOTS, *, journal: str = "j") -> AgentState:
+def state(node: str, complete: bytes = NO_SLOTS) -> AgentState:
     mount = MountState(mount="/datasets/a", version=1, complete=complete, present=complete)
     return AgentState(
         node=node,
         instance="i",
         revision=1,
-        journal=journal,
         address=f"{node}:1",
         mounts={"/datasets/a": mount},
     )

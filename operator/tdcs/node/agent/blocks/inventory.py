@@ -1,8 +1,8 @@
 """What lies on the disk, by looking at the folders, only when names in them have changed; and by what each file says of
 itself, when it is new.
 
-A name is an id that the master gave, and may give again when its journal goes back; only a file that says that it is
-what the version lists under its id is a block of the version. What it is under another id, or under none, is adopted.
+A name says nothing: only a file that says that it is what the version lists under its id is a block of the version.
+What it is under another id, or under none, is adopted.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +11,6 @@ from tdcs.api import names
 from tdcs.engine.confined_path import open_beneath, plain_folder
 
 _OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-_OF_GROUP: Final = 0o050
 _FOLDERS: Final = ((names.BLOCK_FOLDER, 0o750), (names.AGENT_FOLDER, 0o755), (names.VIEWS_FOLDER, 0o755))
 _SHARED: Final = 0o1775
 """Of the tier's folder: its group makes folders in it, and cannot rename those of others, such as root's views."""
@@ -40,22 +38,10 @@ def give_tier(tier: Path, *, user: int) -> int:
                 os.fchown(folder, 0, user)
                 os.fchmod(folder, _SHARED)
             changed += _give(folder, os.fsencode(names.BLOCK_FOLDER), user, again=False)
-            if not user:
-                _let_group_read(folder, os.fsencode(names.BLOCK_FOLDER))
             changed += _give(folder, os.fsencode(names.AGENT_FOLDER), user, again=True)
         finally:
             os.close(folder)
     return changed
-
-
-def _let_group_read(parent: int, name: bytes) -> None:
-    """Blocks of workers that are root: the remote-read client is of the group of the cache's other user."""
-    folder = open_beneath(parent, name, _OPEN)
-    try:
-        os.fchown(folder, -1, names.CACHE_USER)
-        os.fchmod(folder, stat.S_IMODE(os.fstat(folder).st_mode) | _OF_GROUP)
-    finally:
-        os.close(folder)
 
 
 def _give(parent: int, name: bytes, user: int, *, again: bool) -> int:

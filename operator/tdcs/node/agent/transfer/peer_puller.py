@@ -36,7 +36,6 @@ class PeerPuller:
 
     Args:
         disk, room: where they go, and what fits.
-        journal: that the blocks belong to.
         answer_seconds: a peer that sends nothing for so long is taken for dead.
         tls: gives the context of the time, with which peers are spoken to; None: plain TCP.
     """
@@ -46,7 +45,6 @@ class PeerPuller:
         *,
         disk: Disk,
         room: Room,
-        journal: str,
         stopped: threading.Event,
         answer_seconds: float,
         tls: Callable[[], ssl.SSLContext] | None = None,
@@ -55,7 +53,6 @@ class PeerPuller:
         self._answer_seconds: Final = answer_seconds
         self._disk: Final = disk
         self._room: Final = room
-        self._journal: Final = journal
         self._stopped: Final = stopped
 
     def run(self, mount: MountWork, peer: Peer, *, over: Callable[[], bool] = lambda: False) -> None:
@@ -70,7 +67,6 @@ class PeerPuller:
         try:
             with BlockClient(
                 address=peer.address,
-                journal=self._journal,
                 answer_seconds=self._answer_seconds,
                 tls=self._tls() if self._tls is not None else None,
             ) as client:

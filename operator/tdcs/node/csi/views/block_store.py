@@ -1,15 +1,10 @@
-"""The blocks on this node's disks: one file a block, named by its id, in the worker's folder or in the agent's spool.
+"""The blocks on this node's disks: one file a block, named by its id, in the agent's spool.
 
-A file of several blocks has one file for all of them where ids are TDCS's own, named by the first one
-(`tdcs.node.extents`). It can be linked once it lies in the folder of those that are whole.
-
-The agent puts a block that it has verified into its spool, and removes it there once the worker has the same file in
-its own folder. So the spool is looked at first: what has left it meanwhile is found in the worker's folder.
+A file of several blocks has one file for all of them, named by the first one (`tdcs.node.extents`). It can be linked
+once it lies in the folder of those that are whole.
 
 After a start of the machine nothing is linked before the agent has looked through what may have been lost with the
 power (see `tdcs.node.store_boot`).
-
-A version that another cache had (see `tdcs.engine.block_journal`) gets no block: those here only have the same ids.
 
 What the agent has found to differ from the source counts as not being here, although it may lie here for a while: a
 wrong copy that is held open can be dropped only later.
@@ -29,7 +24,6 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from tdcs.api import names
-from tdcs.engine.block_journal import epoch_file, journal_in
 from tdcs.engine.confined_path import open_plain_folder
 from tdcs.model.block_identity import first_blocks
 from tdcs.model.manifest import Manifest
@@ -51,28 +45,20 @@ class Folders(NamedTuple):
 
 
 class Store:
-    """The blocks that views can link: those of the views' own tier, and of others on the same file system.
+    """The blocks that views can link: those of the views' own tier, and of others on the same file system."""
 
-    Attributes:
-        foreign: whether the blocks here were of another journal than the version's at the last look.
-    """
-
-    def __init__(self, *, tiers: Sequence[str], mount: str, journal: str | None = None) -> None:
-        """`tiers` are the tiers' folders, views lie in the first one; `mount`: the path of what is mounted; `journal`:
-        the file that names the journal of the version's blocks, any will do without it or while it is not there."""
+    def __init__(self, *, tiers: Sequence[str], mount: str) -> None:
+        """`tiers` are the tiers' folders, views lie in the first one; `mount`: the path of what is mounted."""
         self._home: Final = tiers[0]
         self._tiers: Final = tiers
         self._folders: Final = [
             os.path.join(os.fsencode(tier), os.fsencode(folder))
             for tier in tiers
-            for folder in (names.AGENT_SPOOL, names.BLOCK_FOLDER, names.AGENT_WHOLE)
+            for folder in (names.AGENT_SPOOL, names.AGENT_WHOLE)
         ]
         refused = os.fsencode(names.refused_folder(mount=mount))
         self._refused: Final = [os.path.join(os.fsencode(tier), refused) for tier in tiers]
         self._logged = False
-        self._epoch: Final = epoch_file(self._home)
-        self._journal: Final = journal
-        self.foreign = False
 
     def stamp(self) -> int:
         """Changes whenever a block comes, goes, or is refused; -1 when that is not reliable yet, 0 without folders.
@@ -80,7 +66,6 @@ class Store:
         Take it before `scan`.
         """
         noted = [boot_file(tier) for tier in self._tiers]
-        noted += [self._epoch, self._journal] if self._journal is not None else []
         stamps = [_stamp(place) for place in (*self._folders, *self._refused, *map(os.fsencode, noted))]
         if -1 in stamps:
             return -1
@@ -89,9 +74,6 @@ class Store:
     def scan(self, *, manifest: Manifest, kinds: Kinds) -> PlannedBlocks:
         """Where what holds all of each file is, and which files have refused blocks."""
         doubtful = any(map(is_doubtful, self._tiers))
-        self.foreign = self._is_foreign()
-        if self.foreign:
-            return PlannedBlocks.none(len(manifest), doubtful=doubtful)
         local = np.zeros(len(manifest), dtype=np.uint64)
         for folder in self._linkable():
             identifiers, inodes = _entries(folder)
@@ -113,7 +95,7 @@ class Store:
         """Descriptors of the folders in which blocks and whole files may be, in the order in which to look."""
         with contextlib.ExitStack() as stack:
             found = Folders([], [])
-            for folder in self._linkable() if not self._is_foreign() else ():
+            for folder in self._linkable():
                 with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                     opened = _opened(folder)
                     if opened is not None:
@@ -121,18 +103,13 @@ class Store:
                         stack.callback(os.close, opened)
             yield found
 
-    def _is_foreign(self) -> bool:
-        """Whether what lies here is of another journal; the name of that one is there before any of its blocks."""
-        noted = journal_in(self._journal) if self._journal is not None else ""
-        return bool(noted) and noted != journal_in(self._epoch)
-
     def _linkable(self) -> Iterator[bytes]:
         """The folders on the file system of the views, no link leads to another one, of tiers that are ready."""
         home = os.fsencode(self._home)
         ready = {os.fsencode(tier).rstrip(b"/") for tier in self._tiers if is_ready(tier)}
         for folder in self._folders:
             tier = folder
-            for name in (names.BLOCK_FOLDER, names.AGENT_SPOOL, names.AGENT_WHOLE):
+            for name in (names.AGENT_SPOOL, names.AGENT_WHOLE):
                 tier = tier.removesuffix(os.fsencode(name))
             if tier.rstrip(b"/") not in ready:
                 continue

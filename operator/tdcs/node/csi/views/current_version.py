@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
-from tdcs.engine.block_journal import epoch_file, journal_in
 from tdcs.engine.confined_path import explain_disk, plain_folder, replace_plain_file
 from tdcs.listing.folder import is_digest
 from tdcs.listing.result import ManifestUnavailableError
@@ -21,7 +20,7 @@ from tdcs.model.cache_engine import EngineError, EngineUnavailableError
 from tdcs.model.manifest import Manifest
 from tdcs.node.csi.views.mount_tables import Mounts
 from tdcs.node.csi.views.node_manifests import Manifests, load
-from tdcs.node.csi.views.view_folders import DatasetFolder, VersionFolder, dataset_folder, tiers_of
+from tdcs.node.csi.views.view_folders import DatasetFolder, VersionFolder, dataset_folder
 from tdcs.node.csi.volume import MOUNTED, SourceNotReadyError, VolumeFolder
 
 _log: Final = logging.getLogger(__name__)
@@ -178,9 +177,6 @@ class Versions:
 
     async def _ask(self, *, volume: VolumeFolder, folder: DatasetFolder, listing: bool) -> Manifest:
         engine = self._engine(volume.cluster)
-        tier = tiers_of(cache_root=self._cache_root, cluster=volume.cluster, tiers=volume.tiers)[0]
-        # Before the master is asked: what it says of a newer cache must not count as said of the blocks that are here.
-        journal = await asyncio.to_thread(journal_in, epoch_file(tier))
         async with asyncio.timeout(self._patience):
             if volume.path not in await engine.mounts():
                 raise SourceNotReadyError(
@@ -209,7 +205,7 @@ class Versions:
                 "too long names, or a file with the name of a folder) and are left out",
                 *(volume.path, volume.cluster, manifest.header.skipped_count),
             )
-        await asyncio.to_thread(_note, folder.of(manifest.digest), journal)
+        await asyncio.to_thread(_note, folder.of(manifest.digest))
         self._known[volume] = _Known(manifest, begun, time.monotonic(), published, listed)
         return manifest
 
@@ -253,8 +249,6 @@ def _seen(version: VersionFolder) -> float | None:
     return None
 
 
-def _note(version: VersionFolder, journal: str = "") -> None:
-    """The cache has this version now; `journal` is that of the blocks here, empty when it is not known."""
+def _note(version: VersionFolder) -> None:
+    """The cache has this version now."""
     replace_plain_file(version.seen, b"")
-    if journal and journal_in(version.journal) != journal:
-        replace_plain_file(version.journal, f"{journal}\n".encode())

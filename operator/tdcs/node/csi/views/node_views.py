@@ -29,9 +29,6 @@ from tdcs.node.csi.volume import OpenSource, SourceNotReadyError, VolumeFolder
 
 _log: Final = logging.getLogger(__name__)
 
-_CONFIRM_SECONDS: Final = 30.0
-"""Pause between two questions to a master whether a version of an older cache is that of its own, too."""
-
 
 class NodeViews:
     """The views of this node. Run `watch` beside the calls."""
@@ -169,7 +166,6 @@ class NodeViews:
                 store=Store(
                     tiers=tiers_of(cache_root=self._cache_root, cluster=volume.cluster, tiers=volume.tiers),
                     mount=manifest.path,
-                    journal=self._folder(volume).of(manifest.digest).journal,
                 ),
             )
         return self._views[key]
@@ -196,7 +192,6 @@ class NodeViews:
         return (
             view.due
             or view.refresh_due
-            or view.confirm_due
             or (view.given_up > 0 and self._release_is_due(view, used=self._used(view, mounts=mounts)))
             or bool(self._outdated(view, mounts=mounts))
             or self._is_needless(view, mounts=mounts)
@@ -250,12 +245,6 @@ class NodeViews:
                 await view.release()
             else:
                 view.keep()
-        if view.confirm_due:
-            view.confirm_at = time.monotonic() + _CONFIRM_SECONDS
-            # It notes the journal with the version that is the current one; the remote-read client is to know it, too.
-            await self._versions.renewed(volume=view.volume, listing=False)
-            if used:
-                await self._client.bind(view)
 
     def _release_is_due(self, view: View, *, used: bool) -> bool:
         return not used or time.monotonic() >= view.release_at

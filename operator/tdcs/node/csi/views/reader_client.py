@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final
 
 from tdcs.api import names
-from tdcs.engine.block_journal import journal_in
 from tdcs.engine.reader_files import RegisteredVersions, Registration, VersionNumbers
 from tdcs.node.csi import mountinfo
 from tdcs.node.csi.hang_guard import HangGuard
@@ -77,7 +76,6 @@ class ReaderClient:
             path=view.volume.path,
             manifest=view.folder.manifest,
             tiers=tuple(tiers),
-            journal=journal_in(view.folder.journal),
         )
         self._numbers.register(view.name, registration)
 

@@ -131,8 +131,6 @@ class View:
         self.used_at = time.monotonic()
         self.release_at = 0.0
         """When to ask again whether links to blocks that have left the node may be released."""
-        self.confirm_at = 0.0
-        """When to ask again whether a cache with another journal has this version, too."""
         self.blind_until = 0.0
         """Until when it is taken for granted that some pod does not see what is mounted in the view now."""
         self._store: Final = store
@@ -191,11 +189,6 @@ class View:
         if time.monotonic() < self._scan.not_before:
             return False
         return not self._prepared or self._scan.stamp == -1 or self._store.stamp() != self._scan.stamp
-
-    @property
-    def confirm_due(self) -> bool:
-        """Whether the blocks here are of another cache than the version, and the master may be asked for it."""
-        return self._store.foreign and time.monotonic() >= self.confirm_at
 
     @property
     def known(self) -> bool:

@@ -1,12 +1,10 @@
 """Where views lie on a node. Pure, but for what `os.path` computes.
 
-    TIER/alluxioworker/BLOCK                     the worker's blocks
-    TIER/agent/spool/BLOCK                       blocks that the agent has verified and the worker does not have yet
+    TIER/agent/spool/BLOCK                       blocks that the agent has verified
     TIER/agent/refused/MOUNT/BLOCK               for each block that the agent has found wrong
     TIER/views/.manifests/                       manifests on their way to this node
     TIER/views/DATASET/VERSION/manifest          what the version consists of; VERSION is its digest
     TIER/views/DATASET/VERSION/seen              its time is when the cache was last seen to have this version
-    TIER/views/DATASET/VERSION/journal           what the blocks belong to that the manifest names
     TIER/views/DATASET/VERSION/tree/...          links to blocks, and placeholders of files that are not here
     TIER/views/DATASET/VERSION/shown             what pods are given: an overlay
     TIER/views/DATASET/VERSION/scratch/          files on their way into the tree
@@ -35,7 +33,6 @@ SCRATCH: Final = "scratch"
 GONE: Final = ".gone-"
 """Before the name of a version that is being deleted."""
 SEEN: Final = "seen"
-JOURNAL: Final = "journal"
 STAGING: Final = ".manifests"
 
 _NOTES: Final = ".tiers"
@@ -130,11 +127,6 @@ class VersionFolder:
     def seen(self) -> str:
         """The file with the time of when the cache was last seen to have this version."""
         return os.path.join(self.path, SEEN)
-
-    @property
-    def journal(self) -> str:
-        """The file that names the journal which the manifest's ids of blocks belong to; not there while unknown."""
-        return os.path.join(self.path, JOURNAL)
 
     def entries(self) -> list[str]:
         """What is there of it, by name: what is mounted there is not asked, it may hang."""

@@ -55,7 +55,7 @@ _LOG_SECONDS: Final = 5.0
 
 
 class Lane(NamedTuple):
-    """Connections of one kind to an agent, which is greeted with one journal. Each answers in turn, and a source may be
+    """Connections of one kind to an agent. Each answers in turn, and a source may be
     slow for as long as it likes, so each version has its own, and another one for what is fetched ahead: a read waits
     neither behind another job's nor behind what may never be read."""
 
@@ -63,7 +63,6 @@ class Lane(NamedTuple):
     at_source: bool
     version: int
     ahead: bool
-    journal: str
 
 
 class Answers(Protocol):
@@ -83,7 +82,6 @@ class Fetches:
         answers: takes results.
         buffer: of what was fetched ahead or not read to its end.
         counters: what happened.
-        journal_of: the journal to greet agents with for a version, by its number, and by whether its source is read.
         patience_seconds: a read that no agent and no source can answer for so long fails.
         tls: gives the context of the time, with which agents are asked; None: plain TCP.
     """
@@ -95,7 +93,6 @@ class Fetches:
         answers: Answers,
         buffer: ContentBuffer,
         counters: Counters,
-        journal_of: Callable[[int, bool], str],
         patience_seconds: float,
         tls: Callable[[], ssl.SSLContext] | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -104,7 +101,6 @@ class Fetches:
         self._answers: Final = answers
         self._buffer: Final = buffer
         self._counters: Final = counters
-        self._journal_of: Final = journal_of
         self._patience: Final = patience_seconds
         self._clock: Final = clock
         self._tls: Final = tls
@@ -146,9 +142,7 @@ class Fetches:
         if not address or now - self._said_at.get(number, -math.inf) < _SAY_SECONDS:
             return
         self._said_at[number] = now
-        lane = Lane(
-            address, at_source=False, version=number, ahead=True, journal=self._journal_of(number, False)
-        )
+        lane = Lane(address, at_source=False, version=number, ahead=True)
         connection = self._lane(lane, now=now)
         if connection is None:
             return
@@ -251,8 +245,7 @@ class Fetches:
             address, at_source = found
             if address in fetch.asked:
                 continue
-            number = fetch.key.version
-            lane = Lane(address, at_source, number, fetch.ahead, self._journal_of(number, at_source))
+            lane = Lane(address, at_source, fetch.key.version, fetch.ahead)
             connection = self._lane(lane, now=now)
             if connection is None:
                 fetch.reasons.append(f"{address} cannot be reached")
@@ -294,7 +287,6 @@ class Fetches:
         try:
             connection = PeerConnection(
                 address=lane.address,
-                journal=lane.journal,
                 deliver=self._deliver,
                 now=now,
                 tls=self._tls() if self._tls is not None else None,

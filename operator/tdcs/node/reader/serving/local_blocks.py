@@ -10,13 +10,12 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
 from tdcs.api import names
-from tdcs.engine.block_journal import epoch_file, journal_in
 from tdcs.node.extents import extent_place, read_part
 from tdcs.node.file_facts import is_other_file
 from tdcs.node.reader.counters import Count, Counters
 from tdcs.node.reader.serving.fetch import PART_BYTES
 from tdcs.node.reader.serving.local_disks import LocalDisks
-from tdcs.node.reader.serving.open_versions import OpenVersion, stamp_of
+from tdcs.node.reader.serving.open_versions import OpenVersion
 from tdcs.node.reader.serving.read import Key
 from tdcs.node.store_boot import is_doubtful
 
@@ -25,8 +24,6 @@ _KEPT_FILES: Final = 64
 _KEPT_SECONDS: Final = 1.0
 """An open file keeps its bytes on the disk when the agent drops it: for no longer than this."""
 _NOT_CACHED: Final = frozenset({errno.EAGAIN, errno.EOPNOTSUPP})
-
-_FOLDERS: Final = (names.AGENT_SPOOL, names.BLOCK_FOLDER)
 
 T = TypeVar("T")
 
@@ -69,7 +66,6 @@ class LocalBlocks:
         self._files: Final[OrderedDict[tuple[int, int], _Kept]] = OrderedDict()
         self._wrong: Final = deque[int]()
         self._ready: Final[set[str]] = set()
-        self._journals: Final[dict[str, tuple[tuple[int, int], str]]] = {}
 
     def may_have(self, version: OpenVersion, block: int) -> bool:
         """Whether a block (its number in the manifest) may lie here, and be right, by what is known of it."""
@@ -185,52 +181,37 @@ class LocalBlocks:
             self._ready.add(tier)
         if os.path.exists(f"{tier}/{version.refused}/{block}"):
             return None
-        for folder in _FOLDERS:
-            try:
-                file = io.FileIO(os.open(f"{tier}/{folder}/{block}", _OPEN))
-            except OSError:
-                continue
-            # A journal is named on the disk before any of its blocks comes: so it is looked at after the block.
-            if not self._has_own_blocks(version):
-                return None
-            if is_other_file(file.fileno(), block=key.block, manifest=version.manifest):
-                self._wrong.append(version.number)
-                continue
-            if os.fstat(file.fileno()).st_size != version.block_lengths[key.block]:
-                self._wrong.append(version.number)
-                continue
+        if (file := self._opened(version, key.block, tier)) is not None:
             content = os.pread(file.fileno(), end - begin, key.offset + begin)
             if len(content) == end - begin:
                 return _Found(content, file, tier)
         content_of_part = self._part(version, key.block, tier, begin=key.offset + begin, length=end - begin)
         return _Found(content_of_part, None, tier) if content_of_part is not None else None
 
+    def _opened(self, version: OpenVersion, block: int, tier: str) -> io.FileIO | None:
+        """The file of a block that has one for itself, if it is what the version says."""
+        try:
+            file = io.FileIO(os.open(f"{tier}/{names.AGENT_SPOOL}/{version.block_ids[block]}", _OPEN))
+        except OSError:
+            return None
+        right = not is_other_file(file.fileno(), block=block, manifest=version.manifest)
+        if right and os.fstat(file.fileno()).st_size == version.block_lengths[block]:
+            return file
+        self._wrong.append(version.number)
+        return None
+
     def _part(self, version: OpenVersion, block: int, tier: str, *, begin: int, length: int) -> bytes | None:
         """Bytes of a block that lies in one file with others of its source file."""
         place = extent_place(version.manifest, block)
-        if place is None or not self._has_own_blocks(version):
+        if place is None:
             return None
         return read_part(tier, place, offset=begin, length=length)
 
     def _exists(self, version: OpenVersion, block: int, tier: str) -> bool | None:
         identity = version.block_ids[block]
         here = (
-            any(os.path.exists(f"{tier}/{folder}/{identity}") for folder in _FOLDERS)
+            os.path.exists(f"{tier}/{names.AGENT_SPOOL}/{identity}")
             or self._part(version, block, tier, begin=0, length=0) is not None
         )
         refused = here and os.path.exists(f"{tier}/{version.refused}/{identity}")
-        return (here and not refused and self._has_own_blocks(version)) or None
-
-    def _has_own_blocks(self, version: OpenVersion) -> bool:
-        """Whether blocks on this node have ids of the version's journal: those of another one are other blocks."""
-        if not version.journal:
-            return True
-        file = epoch_file(version.registration.tiers[0])
-        try:
-            stamp = stamp_of(file)
-        except OSError:
-            return False
-        known = self._journals.get(file)
-        if known is None or known[0] != stamp:
-            known = self._journals[file] = stamp, journal_in(file)
-        return known[1] == version.journal
+        return (here and not refused) or None

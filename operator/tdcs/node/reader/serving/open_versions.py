@@ -41,7 +41,6 @@ class OpenVersion:
         file_lengths, block_ends, block_ids, block_lengths, block_slots: columns of the manifest, to take one number of
             them at a time: of an array that takes three times as long.
         refused: folder below each tier in which the agent notes its wrong copies of blocks.
-        journal: that the ids of its blocks belong to, as registered last; empty while that is not known.
         table: who holds what of its mount.
         loads_here: address of this node's own agent while that may be bringing some of the mount; empty else.
         read_at, registered_at: of the files with the table and the registration that were read last.
@@ -61,7 +60,6 @@ class OpenVersion:
         self.block_lengths: Final = self.manifest.block_lengths.data
         self.block_slots: Final = self.manifest.block_slots.data
         self.refused: Final = names.refused_folder(mount=tree.manifest.path)
-        self.journal = registration.journal
         self.table = _NOTHING
         self.across_zones = frozenset[str]()
         self.loads_here = ""
@@ -91,8 +89,6 @@ class OpenVersion:
 
     def holders(self, slot: int) -> tuple[str, ...]:
         """Addresses of the agents that may have a block of a slot, those that have all of the slot first."""
-        if self.journal and self.table.journal != self.journal:
-            return ()  # what they have is of another journal
         found = self._slot_holders.get(slot)
         if found is None:
             found = slot_holders(self.table, slot=slot, here=self._node)
@@ -199,7 +195,7 @@ class OpenVersions:
             _log.warning("that a file cannot be read cannot be noted: %s", error)
 
     def refresh(self) -> None:
-        """Read tables of holders and journals that have changed, and close what is registered no more."""
+        """Read tables of holders that have changed, and close what is registered no more."""
         self._absent.clear()
         self._failed.clear()
         for number, version in list(self._open.items()):
@@ -214,7 +210,7 @@ class OpenVersions:
                     del self._open[number]
                     continue
                 if found is not None:
-                    version.journal, version.registered_at = found.journal, stamp
+                    version.registered_at = stamp
             self._read_table(version)
 
     def open_all(self) -> bool:

@@ -73,7 +73,6 @@ class Reads:
             answers=self,
             buffer=self.buffer,
             counters=counters,
-            journal_of=self._journal,
             patience_seconds=patience_seconds,
             tls=tls,
         )
@@ -409,13 +408,6 @@ class Reads:
 
     def _opened(self, number: int) -> OpenVersion | None:
         return self._versions.get(number) if self._versions.is_open(number) else None
-
-    def _journal(self, number: int, at_source: bool) -> str:
-        """Ids of blocks are of the version's own journal; at the source a file is known by its path and its tag."""
-        version = self._opened(number)
-        if version is None:
-            return ""
-        return version.table.journal if at_source or not version.journal else version.journal
 
     def _path(self, version: OpenVersion, file: int) -> str:
         path = os.fsdecode(version.manifest.file_path(file))

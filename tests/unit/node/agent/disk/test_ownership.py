@@ -74,16 +74,3 @@ def test_what_a_planted_link_leads_to_stays_roots(tmp_path: Path, where: str) ->
     with contextlib.suppress(OSError):
         give_tier(tier, user=USER)
     assert owners(outside) == {0}
-
-
-def test_blocks_of_a_cache_that_is_root_can_be_read_by_the_group_of_the_caches_other_user(
-    tmp_path: Path,
-) -> None:
-    blocks = tmp_path / "tier" / "alluxioworker"
-    give_tier(tmp_path / "tier", user=0)
-    assert (blocks.stat().st_uid, blocks.stat().st_gid) == (0, USER)
-    assert stat.S_IMODE(blocks.stat().st_mode) == 0o750
-    os.chown(blocks, 0, 0)  # as a worker that is root makes it
-    blocks.chmod(0o700)
-    give_tier(tmp_path / "tier", user=0)
-    assert (blocks.stat().st_gid, stat.S_IMODE(blocks.stat().st_mode)) == (USER, 0o750)

@@ -1,4 +1,4 @@
-"""What a file of the store is follows from what it says of itself alone: not from its name, its length or a journal."""
+"""What a file of the store is follows from what it says of itself alone: not from its name or its length."""
 
 from __future__ import annotations
 

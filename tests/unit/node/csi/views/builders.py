@@ -12,10 +12,8 @@ from tdcs.api import names
 from tdcs.model.cache_engine import Block, CachedFile
 from tdcs.model.manifest import Manifest
 from tdcs.model.manifest_builder import ManifestBuilder
-from tdcs.node.agent.disk.own_ids import enter_own_ids
 from tdcs.node.agent.disk.refused_blocks import RefusedBlocks
 from tdcs.node.agent.disk.shutdown_mark import ShutdownMark
-from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.csi.views.block_store import Store
 from tdcs.node.csi.views.overlay import placeholder_number, unsupported
 from tdcs.node.csi.views.view_plan import plan
@@ -70,7 +68,7 @@ def builder_of(*files: CachedFile) -> ManifestBuilder:
     return builder
 
 
-def put_blocks(tier: Path, blocks: Mapping[int, bytes], *, folder: str = names.BLOCK_FOLDER) -> None:
+def put_blocks(tier: Path, blocks: Mapping[int, bytes], *, folder: str = names.AGENT_SPOOL) -> None:
     """Blocks as a worker has them: readable and writable by everyone."""
     place = tier / folder
     place.mkdir(parents=True, exist_ok=True)
@@ -82,13 +80,6 @@ def put_blocks(tier: Path, blocks: Mapping[int, bytes], *, folder: str = names.B
         file.write_bytes(content)
         file.chmod(0o777)
         file.rename(place / str(identifier))
-
-
-def enter_journal(tier: Path, journal: str) -> None:
-    """What `tdcs agent prepare` does: blocks of another journal go, and then the tier is one of this journal."""
-    disk = Disk(tier)
-    disk.prepare()
-    enter_own_ids(disk)
 
 
 def is_link(path: Path) -> bool:
@@ -103,7 +94,7 @@ def is_placeholder(path: Path) -> bool:
 
 def drop_block(tier: Path, identifier: int) -> None:
     """What RemoveBlock or an eviction does on the disk."""
-    (tier / names.BLOCK_FOLDER / str(identifier)).unlink()
+    (tier / names.AGENT_SPOOL / str(identifier)).unlink()
 
 
 def refuse_block(tier: Path, identifier: int, *, mount: str = PATH) -> None:

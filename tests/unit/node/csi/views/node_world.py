@@ -75,7 +75,7 @@ class World:
         """Put every block that is missing onto the node; their ids by file."""
         found = {file.path: file.blocks async for page in self.engine.files(path=PATH) for file in page}
         ids = {path: blocks[0].id for path, blocks in found.items() if blocks}
-        missing = [path for path in ids if not (self.tier / names.BLOCK_FOLDER / str(ids[path])).exists()]
+        missing = [path for path in ids if not (self.tier / names.AGENT_SPOOL / str(ids[path])).exists()]
         put_blocks(
             self.tier,
             {ids[path]: path.removesuffix(".jpg")[-1].encode() * self.files[path] for path in missing},

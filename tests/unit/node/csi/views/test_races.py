@@ -35,16 +35,14 @@ async def test_a_block_that_comes_while_the_blocks_are_looked_at_is_not_missed(
     tree = await world.opened()
     assert is_placeholder(tree / "train/1.jpg")
     (view,) = world.views._views.values()
-    for path in (world.tier / names.BLOCK_FOLDER, Path(view.folder.journal), world.tier / names.AGENT_EPOCH):
-        if path.exists():
-            age(path, 100)  # else its time counts as one that may not show the next change
+    age(world.tier / names.AGENT_SPOOL, 100)  # else its time counts as one that may not show the next change
     store = view._store
     look = store.scan
 
     def scan(*, manifest: Manifest, kinds: Kinds) -> PlannedBlocks:
         found = look(manifest=manifest, kinds=kinds)
         put_blocks(world.tier, {ids["train/1.jpg"]: b"111"})
-        age(world.tier / names.BLOCK_FOLDER, 50)
+        age(world.tier / names.AGENT_SPOOL, 50)
         return found
 
     monkeypatch.setattr(store, "scan", scan)

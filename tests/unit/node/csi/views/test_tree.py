@@ -13,7 +13,6 @@ from tests.unit.node.csi.views.builders import (
     ViewDisk,
     admit_block,
     drop_block,
-    enter_journal,
     is_link,
     is_placeholder,
     listed,
@@ -35,7 +34,7 @@ from tdcs.node.agent.disk.tier import Disk as AgentDisk
 from tdcs.node.agent.disk.unclean_start import make_ready
 from tdcs.node.csi.views.block_store import Folders, Store
 from tdcs.node.csi.views.overlay import placeholder_number
-from tdcs.node.csi.views.view_plan import Form, kinds_of, plan
+from tdcs.node.csi.views.view_plan import Form, kinds_of
 from tdcs.node.csi.views.view_tree import Outcome
 from tdcs.node.extents import extent_place
 from tdcs.node.file_facts import FactsStore, FileFacts
@@ -65,7 +64,7 @@ def test_each_file_has_the_form_that_its_blocks_allow(disk: ViewDisk) -> None:
 
     here = disk.root / "d/here"
     assert here.read_text() == "here"
-    assert here.stat().st_ino == (disk.tier / names.BLOCK_FOLDER / "1").stat().st_ino
+    assert here.stat().st_ino == (disk.tier / names.AGENT_SPOOL / "1").stat().st_ino
     assert is_placeholder(disk.root / "d/away")
     assert is_placeholder(disk.root / "parts")
     assert (disk.root / "d/e/empty").read_bytes() == b""
@@ -78,7 +77,7 @@ def test_nothing_in_the_tree_can_be_written_to_and_neither_can_the_block(disk: V
         assert stat.S_IMODE(os.stat(folder).st_mode) == 0o555
         for name in files:
             assert os.lstat(os.path.join(folder, name)).st_mode == stat.S_IFREG | 0o444
-    assert stat.S_IMODE((disk.tier / names.BLOCK_FOLDER / "1").stat().st_mode) == 0o444
+    assert stat.S_IMODE((disk.tier / names.AGENT_SPOOL / "1").stat().st_mode) == 0o444
 
 
 def test_a_block_that_comes_replaces_the_way_to_the_client(disk: ViewDisk) -> None:
@@ -91,11 +90,11 @@ def test_a_block_that_comes_replaces_the_way_to_the_client(disk: ViewDisk) -> No
     assert (disk.root / "d/away").read_text() == "away"
 
 
-@pytest.mark.failure_mode("block-of-another-file")
+@pytest.mark.failure_mode("block-of-another-file", "cache-recreated-under-pods")
 def test_a_file_that_says_that_it_is_another_one_is_not_linked(disk: ViewDisk) -> None:
     other = manifest_of(listed("another", 4, first_block=1))
     facts = FactsStore(str(disk.tier))
-    block = str(disk.tier / names.BLOCK_FOLDER / "1")
+    block = str(disk.tier / names.AGENT_SPOOL / "1")
     facts.write(block, FileFacts(identity_of(other, 0), 4, 0))
     disk.follow()
     assert is_placeholder(disk.root / "d/here"), "the master has given the id again"
@@ -126,7 +125,7 @@ def test_a_block_that_was_loaded_again_is_not_kept_twice(disk: ViewDisk) -> None
         put_blocks(disk.tier, {1: b"here"})
         disk.follow()
 
-        assert (disk.root / "d/here").stat().st_ino == (disk.tier / names.BLOCK_FOLDER / "1").stat().st_ino
+        assert (disk.root / "d/here").stat().st_ino == (disk.tier / names.AGENT_SPOOL / "1").stat().st_ino
         assert reader.read() == "here"
 
 
@@ -187,7 +186,7 @@ def test_a_block_of_another_length_is_not_linked_and_named(disk: ViewDisk, conte
 def test_a_link_in_the_workers_folder_is_not_taken_for_a_block(disk: ViewDisk) -> None:
     secret = disk.tier / "secret"
     secret.write_text("1234")
-    (disk.tier / names.BLOCK_FOLDER / "2").symlink_to(secret)
+    (disk.tier / names.AGENT_SPOOL / "2").symlink_to(secret)
 
     disk.follow()
 
@@ -241,19 +240,6 @@ def contents_of(disk: ViewDisk) -> dict[Path, tuple[int | None, bytes]]:
     return {path: (placeholder_number(os.fsencode(path)), path.read_bytes()) for path in files}
 
 
-def test_a_block_in_the_spool_of_the_agent_is_linked_and_stays_when_the_worker_has_it(disk: ViewDisk) -> None:
-    put_blocks(disk.tier, {2: b"away"}, folder=names.AGENT_SPOOL)
-
-    disk.follow()
-    assert (disk.root / "d/away").read_text() == "away"
-    spooled = disk.tier / names.AGENT_SPOOL / "2"
-    os.link(spooled, disk.tier / names.BLOCK_FOLDER / "2")
-    spooled.unlink()
-
-    assert disk.follow(release=True) == Outcome()
-    assert (disk.root / "d/away").read_text() == "away"
-
-
 def test_a_tree_that_was_made_half_is_completed(disk: ViewDisk) -> None:
     disk.follow()
     (disk.root / "d/here").unlink()
@@ -280,56 +266,6 @@ def test_names_of_all_kinds_have_links_and_placeholders(tmp_path: Path) -> None:
         assert number % 2 or shown.read_text() == str(number)
 
 
-@pytest.mark.failure_mode("cache-recreated-under-pods")
-def test_a_block_of_another_journal_is_not_linked_though_id_and_length_are_the_same(disk: ViewDisk) -> None:
-    noted = disk.tier / "noted"
-    disk.store = Store(tiers=[str(disk.tier)], mount=PATH, journal=str(noted))
-    enter_journal(disk.tier, "one")
-    noted.write_text("one\n")
-    put_blocks(disk.tier, {1: b"here"})
-    disk.reopened()
-    disk.follow()
-
-    enter_journal(disk.tier, "two")  # the cache was deleted and made anew
-    put_blocks(disk.tier, {1: b"xxxx", 2: b"yyyy"})
-    refuse_block(disk.tier, 1)
-    disk.follow()
-
-    assert disk.store.foreign
-    assert (disk.root / "d/here").read_text() == "here"
-    assert is_placeholder(disk.root / "d/away")
-    disk.follow(release=True)
-    assert is_placeholder(disk.root / "d/here")
-    noted.write_text("two\n")  # the new cache has the version, too
-    assert disk.store.stamp() == -1  # so it is looked at again
-    admit_block(disk.tier, 1)
-    disk.follow()
-    assert ((disk.root / "d/here").read_text(), (disk.root / "d/away").read_text()) == ("xxxx", "yyyy")
-
-
-def test_a_block_that_was_seen_before_the_journal_changed_is_not_linked_after_it(disk: ViewDisk) -> None:
-    """The steps were planned by what was there; what is linked is looked at again."""
-    noted = disk.tier / "noted"
-    disk.store = Store(tiers=[str(disk.tier)], mount=PATH, journal=str(noted))
-    enter_journal(disk.tier, "one")
-    noted.write_text("one\n")
-    put_blocks(disk.tier, {1: b"here"})
-    tree = disk.reopened()
-    steps = plan(
-        kinds=tree.kinds,
-        forms=tree.forms,
-        linked=tree.linked,
-        blocks=disk.store.scan(manifest=disk.manifest, kinds=tree.kinds),
-        release=False,
-    )
-    enter_journal(disk.tier, "two")
-    put_blocks(disk.tier, {1: b"xxxx"})
-
-    tree.apply(steps)
-
-    assert is_placeholder(disk.root / "d/here")
-
-
 @pytest.mark.failure_mode("node-power-lost-with-lying-disk")
 def test_nothing_is_linked_before_the_agent_has_made_the_store_ready(tmp_path: Path) -> None:
     put_blocks(tmp_path, {1: b"content"})
@@ -339,7 +275,7 @@ def test_nothing_is_linked_before_the_agent_has_made_the_store_ready(tmp_path: P
     assert not store.scan(manifest=manifest, kinds=kinds_of(manifest)).local.any()
     with store.opened() as folders:
         assert folders == Folders([], [])
-    for place in (names.AGENT_BOOT, names.BLOCK_FOLDER):
+    for place in (names.AGENT_BOOT, names.AGENT_SPOOL):
         os.utime(tmp_path / place, (1, 1))
     before = store.stamp()
     assert before > 0
@@ -437,7 +373,7 @@ def test_the_stamp_changes_with_every_block(tmp_path: Path, monkeypatch: pytest.
     store = Store(tiers=[str(tmp_path)], mount=PATH)
     assert store.stamp() == 0
     seen = {0}
-    for folder in (names.BLOCK_FOLDER, names.AGENT_SPOOL):
+    for folder in (names.AGENT_SPOOL, names.AGENT_WHOLE):
         put_blocks(tmp_path, {1: b"x"}, folder=folder)
         change(folder)
         assert store.stamp() == -1  # too young to be relied on
@@ -453,12 +389,11 @@ def test_the_stamp_changes_with_every_block(tmp_path: Path, monkeypatch: pytest.
     assert store.stamp() not in {-1, *seen}
 
 
-def test_blocks_with_ids_of_tdcs_own_are_linked_from_the_agents_spool(tmp_path: Path) -> None:
+def test_blocks_with_the_longest_ids_are_linked(tmp_path: Path) -> None:
     files = {f"train/{number}": bytes([number]) * 10 for number in range(40)}
     builder = ManifestBuilder(path=PATH, source="s3://b")
     builder.add_listed((path.encode(), len(content), b'"tag"') for path, content in files.items())
     manifest = builder.manifest()
-    enter_journal(tmp_path, names.OWN_BLOCK_IDS)
     paths = [manifest.file_path(manifest.file_of(block)).decode() for block in range(manifest.blocks)]
     assert max(manifest.block_ids) >= 10**18, "as long as a number of 63 bits gets"
     blocks = {int(manifest.block_ids[block]): files[path] for block, path in enumerate(paths)}

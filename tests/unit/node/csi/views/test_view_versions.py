@@ -1,20 +1,12 @@
 """Versions of a dataset as views show them: the old one, the new one, and that of a cache that was made anew."""
 
 import asyncio
-import contextlib
-import os
 from pathlib import Path
 
-import msgspec
 import pytest
-from tests.support.twins.engine import MemoryEngine
 from tests.support.waiting import eventually_async
-from tests.unit.node.csi.views.builders import PATH, enter_journal, is_placeholder, needs_overlays
-from tests.unit.node.csi.views.node_world import URI, VOLUME, World, watching
-
-from tdcs.api import names
-from tdcs.engine.reader_files import Registration
-from tdcs.node.csi.volume import SourceNotReadyError
+from tests.unit.node.csi.views.builders import PATH, needs_overlays
+from tests.unit.node.csi.views.node_world import VOLUME, World, watching
 
 pytestmark = needs_overlays
 
@@ -30,60 +22,6 @@ async def test_a_question_that_has_just_ended_is_asked_again(world: World) -> No
     async with asyncio.timeout(60):
         await versions.renewed(volume=VOLUME, listing=False)
     assert VOLUME not in versions._running
-
-
-@pytest.mark.failure_mode("cache-recreated-under-pods")
-async def test_a_version_of_a_cache_that_was_made_anew_gets_none_of_the_new_blocks(world: World) -> None:
-    enter_journal(world.tier, "one")
-    await world.mount()
-    before = await world.load()
-    old = await world.opened()
-
-    enter_journal(world.tier, "two")
-    world.files = {"train/7.jpg": 3, "train/8.jpg": 4}
-    world.engine = MemoryEngine(sources={URI: lambda: world.files}, workers={"node-a": 1 << 20})
-    await world.mount()
-    assert (await world.load())["train/7.jpg"] == before["train/1.jpg"]
-
-    async with watching(world.views):
-        # A question that was under way before answers the first volumes still.
-        new = old
-        async with asyncio.timeout(60):
-            while new == old:
-                with contextlib.suppress(SourceNotReadyError):
-                    new = await world.opened()
-                await asyncio.sleep(0.01)
-        gone = ("train/1.jpg", "train/2.jpg")
-        await eventually_async(lambda: all(is_placeholder(old / file) for file in gone), deadline=60)
-        await eventually_async((new / "train/7.jpg").exists, deadline=60)
-    assert (new / "train/7.jpg").read_text() == "777"
-
-
-@pytest.mark.failure_mode("cache-recreated-under-pods")
-async def test_a_version_that_the_new_cache_has_too_gets_its_blocks_again(world: World) -> None:
-    enter_journal(world.tier, "one")
-    await world.mount()
-    await world.load()
-    tree = await world.opened()
-
-    enter_journal(world.tier, "two")
-    ids = await world.load()
-    block = world.tier / names.BLOCK_FOLDER / str(ids["train/1.jpg"])
-    async with watching(world.views):
-        file = tree / "train/1.jpg"
-        await eventually_async(lambda: file.exists() and os.path.samefile(file, block), deadline=60)
-
-
-async def test_the_remote_read_client_hears_which_journal_a_version_belongs_to(world: World) -> None:
-    enter_journal(world.tier, "one")
-    world.restarted(client=False)
-    await world.mount()
-
-    with pytest.raises(SourceNotReadyError, match="not mounted"):
-        await world.views.open(volume=VOLUME)
-
-    (file,) = (world.root / "reader" / names.READER_VERSIONS).iterdir()
-    assert msgspec.json.decode(file.read_bytes(), type=Registration).journal == "one"
 
 
 async def test_a_new_version_is_for_new_pods_and_the_old_one_stays_as_it_is(world: World) -> None:
