@@ -12,6 +12,8 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
+from tdcs.api.base import rule
+
 Schema = dict[str, Any]
 
 _KEPT = frozenset(
@@ -24,6 +26,8 @@ _KEPT = frozenset(
 """Keywords of a structural schema that the models use; `x-kubernetes-*` are kept as well."""
 
 _OPEN = "x-kubernetes-preserve-unknown-fields"
+
+_RULES = "x-kubernetes-validations"
 
 _DROPPED = frozenset({"title"})
 
@@ -115,16 +119,35 @@ def _rewrite(
         found.pop("additionalProperties", None)
         if not found[_OPEN]:
             del found[_OPEN]  # An object of Kubernetes' own with a schema that has all of its fields.
+    found = _with_bounds_in_words(found)
     pattern = found.get("pattern", "")
     if pattern and any(pattern in rule["rule"] for rule in found.get("x-kubernetes-validations", ())):
         del found["pattern"]  # The rule says in words what is wrong; the pattern would show itself.
     return found
 
 
+def _with_bounds_in_words(schema: Schema) -> Schema:
+    """A number with its bounds as a rule. Beside the error of a bound the API server writes a second one, which says
+    nothing of the object: that it did not look at the rules."""
+    if schema.get("type") != "integer" or not {"minimum", "maximum"} & schema.keys():
+        return schema
+    least, most = schema.get("minimum"), schema.get("maximum")
+    found = {key: value for key, value in schema.items() if key not in {"minimum", "maximum"}}
+    known = found.get(_RULES, ())
+    if most is None and any(each["rule"] == f"self >= {least}" for each in known):
+        return found
+    if least is None:
+        bound = rule(f"self <= {most}", f"must be {most} or less")
+    elif most is None:
+        bound = rule(f"self >= {least}", f"must be {least} or more")
+    else:
+        bound = rule(f"self >= {least} && self <= {most}", f"must be between {least} and {most}")
+    return {**found, _RULES: [bound, *known]}
+
+
 def _joined(definition: Schema, siblings: Schema) -> Schema:
     """A definition with what stands beside its reference: rules add up, everything else is replaced."""
     joined = {**definition, **siblings}
-    rules = "x-kubernetes-validations"
-    if rules in definition and rules in siblings:
-        joined[rules] = [*definition[rules], *siblings[rules]]
+    if _RULES in definition and _RULES in siblings:
+        joined[_RULES] = [*definition[_RULES], *siblings[_RULES]]
     return joined

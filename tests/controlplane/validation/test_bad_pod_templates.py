@@ -205,6 +205,23 @@ def test_keys_and_limits_that_nothing_can_meet_are_refused_with_a_sentence(
     assert sentence in _refusal(installed, edited(MAKERS[kind](namespace=shared_namespace), path, value))
 
 
+@pytest.mark.parametrize(
+    ("kind", "path", "value"),
+    [
+        ("Dataset", "spec.preload.percent", 101),
+        ("Preload", "spec.copies", 0),
+        ("CacheCluster", "spec.limits", {"files": 0}),
+        ("TrainingJob", "spec.workers", 0),
+    ],
+)
+def test_a_number_out_of_its_bounds_is_refused_with_one_error(
+    installed: Kube, shared_namespace: str, kind: str, path: str, value: Any
+) -> None:
+    said = _refusal(installed, edited(MAKERS[kind](namespace=shared_namespace), path, value))
+    assert "must be " in said
+    assert "rules were not checked" not in said, "a second error that says nothing of the object"
+
+
 @pytest.mark.parametrize(("field", "value"), GOOD_PODS)
 def test_a_pod_template_as_people_write_it_is_accepted(
     installed: Kube, namespace: str, field: str, value: Any

@@ -209,7 +209,7 @@ REFUSED_POLICIES: dict[str, tuple[Object, str, str]] = {
     "the exit code of success": (
         {"failurePolicy": {"onExitCodes": [{"action": "Ignore", "values": [0]}]}},
         "Never",
-        "should be greater than or equal to 1",
+        "must be between 1 and 255",
     ),
 }
 
