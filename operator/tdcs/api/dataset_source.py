@@ -15,6 +15,7 @@ from tdcs.api.base import (
     own_namespace_rule,
     rule,
     rules,
+    worded,
 )
 from tdcs.api.durations import DURATION_RULE, IS_DURATION, Duration
 from tdcs.api.selection import Bandwidth
@@ -113,9 +114,14 @@ _NAME_BELOW: Final = r"^[^/\\?#\x00-\x1f\x7f][^\\?#\x00-\x1f\x7f]*$"
 
 _MANY_STARS = "has more than three * between two slashes: write several patterns"
 _MANY_FOLDERS = "has more than three **: write several patterns"
+_FILE_PATTERN: Final = r"^!?[^\s#!\x00-\x1f][^\x00-\x1f\x7f]*$"
 _PATTERN_RULES = rules(
     rule("!self.matches('([*][^/]*){4}')", _MANY_STARS),
     rule("size(self.split('**')) <= 4", _MANY_FOLDERS),
+    rule(
+        f"self.matches(r'{_FILE_PATTERN}')",
+        "must be a pattern as in .gitignore, without a blank or # at its beginning",
+    ),
 )
 """Each * may end at every place of a name: where all of these are tried, as programs of gitignore do, the time that a
 long name takes is multiplied by its length for each."""
@@ -139,7 +145,7 @@ FilePattern = Annotated[
     Field(
         min_length=1,
         max_length=256,
-        pattern=r"^!?[^\s#!\x00-\x1f][^\x00-\x1f\x7f]*$",
+        pattern=_FILE_PATTERN,
         json_schema_extra=_PATTERN_RULES,
     ),
     AfterValidator(_checked_pattern),
@@ -208,12 +214,31 @@ class SourceOptions(Model):
     requester_pays: bool | None = None
     """Whether the account of the keys pays for what is read, as buckets with requester pays ask for."""
 
-    index: Annotated[str, Field(min_length=1, max_length=512, pattern=_NAME_BELOW)] | None = None
+    index: (
+        Annotated[
+            str,
+            Field(
+                min_length=1,
+                max_length=512,
+                **worded(_NAME_BELOW, "must be relative to uri, without ?, # and backslashes"),
+            ),
+        ]
+        | None
+    ) = None
     """Of http sources: the document below uri that names the files: an HTML page, whose links to folders below it are
     followed; lines of names; lines as sha256sum writes them; or JSON, a list or a line for each file, of objects with
     path, size and sha256. Left out, it is the page at uri itself."""
     files: Annotated[
-        list[Annotated[str, Field(min_length=1, max_length=512, pattern=_NAME_BELOW)]],
+        list[
+            Annotated[
+                str,
+                Field(
+                    min_length=1,
+                    max_length=512,
+                    **worded(_NAME_BELOW, "must be relative to uri, without ?, # and backslashes"),
+                ),
+            ]
+        ],
         Field(max_length=256, json_schema_extra={"x-kubernetes-list-type": "atomic"}),
     ] = Field(default=[])
     """Of http sources: the names of the files below uri, where no document names them."""
@@ -223,7 +248,10 @@ class SourceOptions(Model):
             Field(
                 min_length=1,
                 max_length=128,
-                pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*$",
+                **worded(
+                    r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*$",
+                    "must be a branch, a tag or a commit",
+                ),
             ),
         ]
         | None

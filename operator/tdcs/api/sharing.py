@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
-from tdcs.api.base import LABEL, LABEL_KEYS, LABEL_PATTERN, PATH_RULE, Model, defaulted, rule, rules
+from tdcs.api.base import LABEL, LABEL_KEYS, LABEL_PATTERN, PATH_RULE, Model, defaulted, rule, rules, worded
 from tdcs.api.durations import DURATION_RULE, Duration
 from tdcs.api.quantities import QUANTITY_SCHEMA, to_bytes
 from tdcs.api.selection import ABOVE_ZERO, IN_RANGE
@@ -296,18 +296,31 @@ class SharedWith(Model):
     )
 
     namespaces: Annotated[
-        list[Annotated[str, Field(min_length=1, max_length=63, pattern=LABEL_PATTERN)]],
+        list[
+            Annotated[
+                str,
+                Field(
+                    min_length=1, max_length=63, **worded(LABEL_PATTERN, "must be the name of a namespace")
+                ),
+            ]
+        ],
         Field(max_length=64, json_schema_extra={"x-kubernetes-list-type": "set"}),
     ] = Field(default=[])
     """Their names."""
     namespace_selector: NamespaceSelector | None = None
     """And those with these labels; an empty selector means every namespace, and left out it is none."""
-    # Without CEL rules on the items: the API server bounds what the rules of lists in lists may cost.
     paths: Annotated[
         list[
             Annotated[
                 str,
-                Field(min_length=1, max_length=512, pattern=r"^[^/\\\x00-\x1f][^\\\x00-\x1f]*$"),
+                Field(
+                    min_length=1,
+                    max_length=512,
+                    **worded(
+                        r"^[^/\\\x00-\x1f][^\\\x00-\x1f]*$",
+                        "must be a folder or file below the source, without a slash before it and without backslashes",
+                    ),
+                ),
                 AfterValidator(_checked_path),
             ]
         ],
@@ -318,7 +331,8 @@ class SharedWith(Model):
 
 SourceFolder = Annotated[str, Field(min_length=2, max_length=256, json_schema_extra=rules(PATH_RULE))]
 _RuleFolder = Annotated[
-    str, Field(min_length=2, max_length=256, pattern=r"^(/[A-Za-z0-9_][A-Za-z0-9._-]*)+$")
+    str,
+    Field(min_length=2, max_length=256, **worded(r"^(/[A-Za-z0-9_][A-Za-z0-9._-]*)+$", PATH_RULE["message"])),
 ]
 
 
@@ -365,24 +379,47 @@ _SERVICE_ADDRESS: Final = r"^https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9
 class IdentityRule(Model):
     """How ServiceAccounts become identities of these stores (workload identity)."""
 
-    endpoint: Annotated[str, Field(min_length=1, max_length=256, pattern=_SERVICE_ADDRESS)] | None = None
+    endpoint: (
+        Annotated[
+            str,
+            Field(
+                min_length=1,
+                max_length=256,
+                **worded(_SERVICE_ADDRESS, "must be http://HOST[:PORT] or https://HOST[:PORT]"),
+            ),
+        ]
+        | None
+    ) = None
     """The token service, such as https://sts.example:9000 of an S3-compatible store. Left out, it is that of Amazon in
     the region of the bucket, of Google or of Azure. Tokens are shown to no other host."""
     audience: (
         Annotated[
             str,
             AfterValidator(_checked_audience),
-            Field(min_length=1, max_length=256, pattern=r"^[!-~]+$"),
+            Field(min_length=1, max_length=256, **worded(r"^[!-~]+$", "must have no blanks")),
         ]
         | None
     ) = None
     """For whom the tokens are. Left out: sts.amazonaws.com, api://AzureADTokenExchange, or the address of Google's
     provider."""
-    provider: Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[!-~]+$")] | None = None
+    provider: (
+        Annotated[str, Field(min_length=1, max_length=512, **worded(r"^[!-~]+$", "must have no blanks"))]
+        | None
+    ) = None
     """Of Google: the workload identity provider, as
     //iam.googleapis.com/projects/NUMBER/locations/global/workloadIdentityPools/POOL/providers/PROVIDER, or of GKE
     identitynamespace:PROJECT.svc.id.goog:URL-OF-THE-CLUSTER with the audience PROJECT.svc.id.goog."""
-    tenant: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9.-]+$")] | None = None
+    tenant: (
+        Annotated[
+            str,
+            Field(
+                min_length=1,
+                max_length=128,
+                **worded(r"^[A-Za-z0-9.-]+$", "must be the tenant, by its name or id"),
+            ),
+        ]
+        | None
+    ) = None
     """Of Azure: the tenant of accounts without the annotation azure.workload.identity/tenant-id."""
 
 
@@ -393,7 +430,6 @@ class SourceRule(Model):
     """What it is called."""
     namespace_selector: NamespaceSelector = defaulted(NamespaceSelector)
     """The namespaces by their labels; empty: all. kubernetes.io/metadata.name is the name of each."""
-    # Without CEL rules on the items: the API server bounds what the rules of lists in lists may cost.
     endpoints: Annotated[
         list[
             Annotated[
@@ -401,7 +437,10 @@ class SourceRule(Model):
                 Field(
                     min_length=1,
                     max_length=256,
-                    pattern=r"^(\*|https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?/?)$",
+                    **worded(
+                        r"^(\*|https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?/?)$",
+                        "must be http://HOST[:PORT], https://HOST[:PORT] or *",
+                    ),
                 ),
                 AfterValidator(_checked_endpoint),
             ]
@@ -417,8 +456,11 @@ class SourceRule(Model):
                 str,
                 Field(
                     min_length=3,
-                    max_length=512,
-                    pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\\?#]*)?$",
+                    max_length=500,
+                    **worded(
+                        r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\\?#]*)?$",
+                        "must be BUCKET or BUCKET/PREFIX, without s3:// before it",
+                    ),
                 ),
                 AfterValidator(_checked_bucket),
             ]
@@ -441,7 +483,10 @@ class SourceRule(Model):
     ) = None
     """Certificates of authorities in PEM that are trusted for these stores beside the public ones, by all that speaks
     to them: the operator, agents, and Alluxio's master and workers."""
-    proxy: Annotated[str, Field(min_length=1, max_length=256, pattern=_PROXY)] | None = None
+    proxy: (
+        Annotated[str, Field(min_length=1, max_length=256, **worded(_PROXY, "must be http://HOST[:PORT]"))]
+        | None
+    ) = None
     """An HTTP proxy, as http://HOST:PORT, through which these stores are asked, with CONNECT where they have TLS. It
     looks up their names, so endpoints must name each of them, and a redirection is followed only to an endpoint that a
     rule of the namespace names."""

@@ -25,7 +25,7 @@ BAD = [
     ),
     ("Dataset", "spec.source.options.revision", "main", "revision is one of hf sources"),
     ("Dataset", "spec.source.options.index", "files.json", "index and files are options of http sources"),
-    ("Dataset", "spec.source.options.files", ["/etc/passwd"], "should match"),
+    ("Dataset", "spec.source.options.files", ["/etc/passwd"], "must be relative to uri"),
     (
         "Dataset",
         "spec.source",
@@ -51,8 +51,8 @@ BAD = [
         {"datasetRef": {"namespace": "a", "name": "b"}, "options": {"region": "x"}},
         "are those of the other Dataset: remove them",
     ),
-    ("Dataset", "spec.sharedWith", [{"namespaces": ["Team B"]}], "should match"),
-    ("Dataset", "spec.sharedWith", [{"namespaces": ["b"], "paths": ["/train"]}], "should match"),
+    ("Dataset", "spec.sharedWith", [{"namespaces": ["Team B"]}], "must be the name of a namespace"),
+    ("Dataset", "spec.sharedWith", [{"namespaces": ["b"], "paths": ["/train"]}], "below the source"),
     (
         "Dataset",
         "spec.source",

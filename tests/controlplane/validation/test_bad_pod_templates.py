@@ -136,6 +136,26 @@ BAD_OTHERS: list[tuple[str, str, Any, str]] = [
     ),
 ]
 
+NO_EXPRESSIONS: list[tuple[str, str, Any, str]] = [
+    ("Dataset", "spec.source.include", ["#x"], "must be a pattern as in .gitignore"),
+    ("CacheCluster", "spec.sources", [{"name": "a", "endpoints": ["store"]}], "https://HOST[:PORT] or *"),
+    (
+        "CacheCluster",
+        "spec.sources",
+        [{"name": "a", "buckets": ["s3://b"]}],
+        "must be BUCKET or BUCKET/PREFIX",
+    ),
+    (
+        "CacheCluster",
+        "spec.sources",
+        [{"name": "a", "folders": ["rel"]}],
+        "must be an absolute path on the nodes",
+    ),
+    ("CacheCluster", "spec.sources", [{"name": "a", "proxy": "proxy:3128"}], "must be http://HOST[:PORT]"),
+    ("Dataset", "spec.sharedWith", [{"namespaces": ["Team B"]}], "must be the name of a namespace"),
+]
+"""What was answered with a regular expression."""
+
 GOOD_PODS: list[tuple[str, Any]] = [
     (
         "containers.0.ports",
@@ -198,7 +218,7 @@ def test_a_pod_template_that_makes_no_pod_is_refused_with_a_sentence(
     assert sentence in _refusal(installed, _with_pod_field(field, value, namespace=shared_namespace))
 
 
-@pytest.mark.parametrize(("kind", "path", "value", "sentence"), BAD_OTHERS)
+@pytest.mark.parametrize(("kind", "path", "value", "sentence"), [*BAD_OTHERS, *NO_EXPRESSIONS])
 def test_keys_and_limits_that_nothing_can_meet_are_refused_with_a_sentence(
     installed: Kube, shared_namespace: str, kind: str, path: str, value: Any, sentence: str
 ) -> None:
@@ -212,13 +232,15 @@ def test_keys_and_limits_that_nothing_can_meet_are_refused_with_a_sentence(
         ("Preload", "spec.copies", 0),
         ("CacheCluster", "spec.limits", {"files": 0}),
         ("TrainingJob", "spec.workers", 0),
+        *(row[:3] for row in NO_EXPRESSIONS),
     ],
 )
-def test_a_number_out_of_its_bounds_is_refused_with_one_error(
+def test_a_value_out_of_its_bounds_is_refused_with_one_error(
     installed: Kube, shared_namespace: str, kind: str, path: str, value: Any
 ) -> None:
     said = _refusal(installed, edited(MAKERS[kind](namespace=shared_namespace), path, value))
     assert "must be " in said
+    assert "should match" not in said, "a regular expression"
     assert "rules were not checked" not in said, "a second error that says nothing of the object"
 
 
