@@ -52,6 +52,7 @@ def has_volume(cluster: Cluster) -> bool:
     return ("", volume) in cluster.server.store(PERSISTENT_VOLUMES)
 
 
+@pytest.mark.threat("forged-grant")
 @pytest.mark.parametrize("place", ["status", "annotation", "own spec"])
 async def test_a_grant_that_the_attacker_writes_grants_nothing(cluster: Cluster, place: str) -> None:
     grant = {"sharedWith": [CONSENT]}
@@ -67,6 +68,7 @@ async def test_a_grant_that_the_attacker_writes_grants_nothing(cluster: Cluster,
     assert cluster.condition("Ready")["status"] == "True"
 
 
+@pytest.mark.threat("forged-grant")
 async def test_a_grant_in_the_victims_status_grants_nothing(cluster: Cluster) -> None:
     """As one would have it who may write statuses in the victim's namespace."""
     await cluster.server.merge(
@@ -76,6 +78,7 @@ async def test_a_grant_in_the_victims_status_grants_nothing(cluster: Cluster) ->
     await reason(cluster, {"NotShared"})
 
 
+@pytest.mark.threat("forged-grant")
 @pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
 async def test_a_grant_that_was_taken_back_leaves_no_volume(cluster: Cluster, restarted: bool) -> None:
     await share(cluster, CONSENT)
@@ -92,6 +95,7 @@ async def test_a_grant_that_was_taken_back_leaves_no_volume(cluster: Cluster, re
     await cluster.until(lambda: cluster.condition("Ready")["status"] == "True")
 
 
+@pytest.mark.threat("outside-the-grant")
 async def test_no_path_outside_of_the_grant_is_had_by_naming_it(cluster: Cluster) -> None:
     cluster.engine.sources["s3://pictures"] = {"a": MB, "train/b": 2 * MB, "train-c": 4 * MB}
     await cluster.annotate(VICTIM[1], refresh="1")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import boto3
+from botocore.config import Config
 from tests.support.programs.ports import free_ports, listens_at
 from tests.support.programs.processes import Process
 
@@ -21,6 +25,26 @@ class GatewayStore:
 
     def __init__(self, endpoint: str, program: Path, buckets: Path) -> None:
         self.endpoint, self._program, self._buckets = endpoint, program, buckets
+
+    @property
+    def client(self) -> Any:
+        """A client of the owner of all buckets."""
+        return boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            aws_access_key_id=OWNER.access_key_id,
+            aws_secret_access_key=OWNER.secret_access_key,
+            region_name="us-east-1",
+            config=Config(s3={"addressing_style": "path"}),
+        )
+
+    def make_public(self, bucket: str) -> None:
+        """Have everybody read a bucket, without keys."""
+        resources = [f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/*"]
+        actions = ["s3:GetObject", "s3:ListBucket"]
+        statement = {"Effect": "Allow", "Principal": "*", "Action": actions, "Resource": resources}
+        policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+        self.client.put_bucket_policy(Bucket=bucket, Policy=policy)
 
     def put_files(self, bucket: str, files: Mapping[str, bytes]) -> None:
         """Put objects into a bucket that nobody but its owner and administrators may read."""

@@ -59,16 +59,17 @@ def claims_of(token: str, key: RSAPublicKey) -> dict[str, Any]:
     """What a token says, where this key has signed it, and it is valid. Raises ValueError."""
     text, _, signature = token.rpartition(".")
     try:
-        key.verify(_decoded(signature), text.encode(), PKCS1v15(), SHA256())
+        key.verify(decoded(signature), text.encode(), PKCS1v15(), SHA256())
     except InvalidSignature as error:
         raise ValueError("the signature is wrong") from error
-    claims: dict[str, Any] = json.loads(_decoded(text.partition(".")[2]))
+    claims: dict[str, Any] = json.loads(decoded(text.partition(".")[2]))
     if claims["exp"] <= time.time():
         raise ValueError("it has expired")
     return claims
 
 
-def _decoded(text: str) -> bytes:
+def decoded(text: str) -> bytes:
+    """What tokens and published keys have in base64 for URLs."""
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-import boto3
 import pytest
-from botocore.config import Config
 from tests.support.dataplane.listed_source import extents_of, files_of, listed, read
 from tests.support.programs.gateway_store import OWNER, GatewayStore, gateway_store
 
@@ -24,14 +21,7 @@ class Bucket:
 
     def __init__(self, store: GatewayStore, name: str, *, versions: bool) -> None:
         self.store, self.name = store, name
-        self.client: Any = boto3.client(
-            "s3",
-            endpoint_url=store.endpoint,
-            aws_access_key_id=OWNER.access_key_id,
-            aws_secret_access_key=OWNER.secret_access_key,
-            region_name="us-east-1",
-            config=Config(s3={"addressing_style": "path"}),
-        )
+        self.client = store.client
         self.client.create_bucket(Bucket=name)
         if versions:
             self.client.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})

@@ -1,0 +1,26 @@
+"""Servers of this machine as the local cluster reaches them, and whom its API server signs tokens for."""
+
+from __future__ import annotations
+
+import json
+
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey, RSAPublicNumbers
+from tests.support.programs.token_service import decoded
+
+from tdcs_local import shell
+from tdcs_local.kind.kubectl import Kubectl
+
+
+def host_of(node: str) -> str:
+    """The address of this machine on the network of a node."""
+    networks = json.loads(
+        shell.capture(["docker", "inspect", "--format", "{{json .NetworkSettings.Networks}}", node])
+    )
+    return str(next(iter(networks.values()))["Gateway"])
+
+
+def signer(kubectl: Kubectl) -> RSAPublicKey:
+    """The key with which the cluster signs tokens, as it tells everybody."""
+    (key,) = kubectl.raw("/openid/v1/jwks")["keys"]
+    number, exponent = (int.from_bytes(decoded(key[part])) for part in ("n", "e"))
+    return RSAPublicNumbers(exponent, number).public_key()
