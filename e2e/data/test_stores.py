@@ -1,6 +1,6 @@
 """Stores of every kind, each a real server outside of the cluster: a thousand files of each, and no byte wrong.
 
-A public bucket without keys, a private one that is read as a ServiceAccount, Google Cloud Storage, Azure, and a web
+A public bucket without keys, one that is read as a ServiceAccount, Google Cloud Storage, Azure, and a web
 server; one Dataset of each, one cache, and one pod that reads them all.
 """
 
@@ -15,6 +15,7 @@ import pytest
 from tests.support.programs.azure_store import ACCOUNT, KEY, azure_store
 from tests.support.programs.gateway_store import gateway_store
 from tests.support.programs.google_store import google_store, key_file
+from tests.support.programs.session_store import session_store
 from tests.support.programs.token_service import AMAZON, ROLE, token_service
 from tests.support.programs.web_server import WebServer, web_server
 
@@ -137,25 +138,25 @@ def sources(
             azure.put("pictures", name, content)
         web = stack.enter_context(web_server(WebServer(files=below, host=host)))
         gateway = stack.enter_context(gateway_store(folder / "gateway", host=host))
-        for bucket in ("public", "private"):
-            gateway.client.create_bucket(Bucket=bucket)
-            gateway.put_files(bucket, below)
+        gateway.client.create_bucket(Bucket="public")
+        gateway.put_files("public", below)
         gateway.make_public("public")
+        sessions = stack.enter_context(session_store(below, host=host))
         trusts = {ROLE: (f"{NAMESPACE}:{READER}", AMAZON)}
         service = stack.enter_context(token_service(signer(kubectl), trusts=trusts, address=host))
 
         def given(_role: str, keys: Mapping[str, str]) -> None:
-            gateway.create_account(keys["AccessKeyId"], keys["SecretAccessKey"])
+            sessions.begin(keys, seconds=service.seconds)
 
         service.on_keys = given
-        endpoints = [google.endpoint, azure.endpoint, web.origin]
+        endpoints = [google.endpoint, azure.endpoint, web.origin, gateway.endpoint]
         identity = {"endpoint": service.endpoint}
         yield (
             {
                 "public": {"uri": "s3://public/data", "options": {"endpoint": gateway.endpoint}},
                 "identity": {
-                    "uri": "s3://private/data",
-                    "options": {"endpoint": gateway.endpoint},
+                    "uri": "s3://bucket/data",
+                    "options": {"endpoint": sessions.endpoint},
                     "serviceAccountName": READER,
                 },
                 "google": {
@@ -172,7 +173,7 @@ def sources(
             },
             [
                 {"name": "stores", "endpoints": endpoints},
-                {"name": "gateway", "endpoints": [gateway.endpoint], "identity": identity},
+                {"name": "sessions", "endpoints": [sessions.endpoint], "identity": identity},
             ],
         )
 

@@ -423,8 +423,24 @@ class IdentityRule(Model):
     """Of Azure: the tenant of accounts without the annotation azure.workload.identity/tenant-id."""
 
 
+_NAMES_FOR_A_PROXY: Final = (
+    "with proxy, endpoints must name each store: a proxy looks up names, so nothing here can see where * leads; name "
+    "them, or remove proxy"
+)
+
+
 class SourceRule(Model):
     """Sources that some namespaces may use. A source is allowed when one rule allows it."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                "!has(self.proxy) || (has(self.endpoints) && size(self.endpoints) > 0 && !('*' in self.endpoints))",
+                _NAMES_FOR_A_PROXY,
+                field=".endpoints",
+            )
+        )
+    )
 
     name: Annotated[str, Field(min_length=1, max_length=63, **LABEL)]
     """What it is called."""
@@ -497,8 +513,5 @@ class SourceRule(Model):
     @model_validator(mode="after")
     def _names_what_a_proxy_reaches(self) -> "SourceRule":
         if self.proxy is not None and (not self.endpoints or ANY_ENDPOINT in self.endpoints):
-            raise ValueError(
-                f"rule {self.name}: with proxy, endpoints must name each store (a proxy looks up names, so nothing "
-                "here can see where * leads): name them, or remove proxy"
-            )
+            raise ValueError(f"rule {self.name}: {_NAMES_FOR_A_PROXY}")
         return self

@@ -184,11 +184,15 @@ _REDIRECTIONS: Final = frozenset({301, 302, 303, 307, 308})
 _OF_KEYS: Final = frozenset({Cause.KEYS, Cause.TOKEN, Cause.DENIED})
 
 _SECRET: Final = "the Secret of spec.source.secretRef"  # noqa: S105 - no secret
+_ROLE: Final = "the role of spec.source.serviceAccountName"
 _MEANINGS: Final[dict[Cause, tuple[str, str]]] = {
     Cause.KEYS: ("the source refuses the credentials", f"check accessKeyId and secretAccessKey in {_SECRET}"),
     Cause.TOKEN: (
         "the source refuses the session token, which has expired or is not of this key",
-        f"put a new accessKeyId, secretAccessKey and sessionToken into {_SECRET}",
+        (
+            f"put a new accessKeyId, secretAccessKey and sessionToken into {_SECRET}; those of "
+            "spec.source.serviceAccountName are renewed by themselves"
+        ),
     ),
     Cause.CLOCK: (
         "the clock of this node and the source's differ by too much",
@@ -213,7 +217,7 @@ _MEANINGS: Final[dict[Cause, tuple[str, str]]] = {
     Cause.DISABLED: ("the store has closed the account or the bucket", "see the store's account"),
     Cause.DENIED: (
         "the source refuses the credentials or the file",
-        f"check what the account of {_SECRET} may read (s3:GetObject and s3:ListBucket)",
+        f"check what the account of {_SECRET}, or {_ROLE}, may read (s3:GetObject and s3:ListBucket)",
     ),
     Cause.NO_BUCKET: (
         "there is no such bucket",
@@ -240,7 +244,10 @@ _MEANINGS: Final[dict[Cause, tuple[str, str]]] = {
 _KEYS_WANTED: Final[dict[StoreKind, tuple[str, str]]] = {
     StoreKind.S3: (
         "the source gives nothing to who has no keys",
-        "name a Secret with accessKeyId and secretAccessKey in spec.source.secretRef",
+        (
+            "name a Secret with accessKeyId and secretAccessKey in spec.source.secretRef, or a ServiceAccount in "
+            "spec.source.serviceAccountName"
+        ),
     ),
     StoreKind.WEB: (
         "the source gives nothing to who shows no credentials",
@@ -248,11 +255,17 @@ _KEYS_WANTED: Final[dict[StoreKind, tuple[str, str]]] = {
     ),
     StoreKind.GOOGLE: (
         "the source gives nothing to who has no keys",
-        "name a Secret with key.json, the key file of a service account, in spec.source.secretRef",
+        (
+            "name a Secret with key.json, the key file of a service account, in spec.source.secretRef, or a "
+            "ServiceAccount in spec.source.serviceAccountName"
+        ),
     ),
     StoreKind.AZURE: (
         "there is no such container, or it gives nothing to who has no keys",
-        "check spec.source.uri, or name a Secret with accountKey or sasToken in spec.source.secretRef",
+        (
+            "check spec.source.uri, or name a Secret with accountKey or sasToken in spec.source.secretRef, or a "
+            "ServiceAccount in spec.source.serviceAccountName"
+        ),
     ),
 }
 _WEB_REFUSED: Final = (

@@ -98,8 +98,8 @@ def _explained(refused: PageRefusal) -> tuple[str, str]:
     match meaning.cause:
         case Cause.DENIED if refused.kind is StoreKind.S3:
             return "the source refused the credentials", (
-                "check accessKeyId and secretAccessKey in the Secret of spec.source.secretRef, and that their account "
-                "may list the prefix (s3:ListBucket)"
+                "check accessKeyId and secretAccessKey in the Secret of spec.source.secretRef, or the role of "
+                "spec.source.serviceAccountName, and that their account may list the prefix (s3:ListBucket)"
             )
         case Cause.MISSING | Cause.NO_BUCKET:
             bucket = "container" if refused.kind is StoreKind.AZURE else "bucket"

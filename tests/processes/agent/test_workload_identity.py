@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.processes.agent.test_native_cache import NODES, World, _running
-from tests.support.programs.gateway_store import GatewayStore, gateway_store
+from tests.support.programs.session_store import SessionStore, session_store
 from tests.support.programs.token_service import AMAZON, ROLE, TokenService, token_service
 from tests.unit.control.cluster import Cluster
 
@@ -21,9 +21,8 @@ MANY = {
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[GatewayStore]:
-    with gateway_store(tmp_path / "store") as running:
-        running.put_files("pictures", MANY)
+def store() -> Iterator[SessionStore]:
+    with session_store(MANY) as running:
         yield running
 
 
@@ -35,26 +34,20 @@ async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 
 
 @pytest.fixture
-def service(world: World, store: GatewayStore) -> Iterator[TokenService]:
+def service(world: World, store: SessionStore) -> Iterator[TokenService]:
     with token_service(
         world.cluster.server.tokens.public_key, trusts={ROLE: ("n:reader", AMAZON)}
     ) as running:
-        accounts: list[str] = []
 
         def given(_role: str, keys: Mapping[str, str]) -> None:
-            # Of an account that is not renewed in time the store takes nothing any more.
-            store.create_account(keys["AccessKeyId"], keys["SecretAccessKey"])
-            accounts.append(keys["AccessKeyId"])
-            for old in accounts[:-2]:
-                store.delete_account(old)
-            del accounts[:-2]
+            store.begin(keys, seconds=running.seconds)
 
         running.on_keys = given
         yield running
 
 
 async def dataset(
-    cluster: Cluster, store: GatewayStore, service: TokenService, account: str, name: str
+    cluster: Cluster, store: SessionStore, service: TokenService, account: str, name: str
 ) -> None:
     rule = {"name": "store", "endpoints": [store.endpoint], "identity": {"endpoint": service.endpoint}}
     await cluster.server.merge(
@@ -66,7 +59,7 @@ async def dataset(
     await cluster.create_dataset(
         name,
         source={
-            "uri": "s3://pictures/data",
+            "uri": "s3://bucket/data",
             "options": {"endpoint": store.endpoint},
             "secretRef": None,
             "serviceAccountName": account,
@@ -76,27 +69,25 @@ async def dataset(
 
 
 async def test_a_thousand_files_are_loaded_as_a_service_account_and_its_keys_renewed(
-    world: World, store: GatewayStore, service: TokenService
+    world: World, store: SessionStore, service: TokenService
 ) -> None:
-    service.seconds = 20.0
+    service.seconds = 30.0
     await dataset(world.cluster, store, service, "reader", "pictures")
     await world.cluster.until(lambda: world.cluster.status().get("state") == "Ready", deadline=240)
     assert world.cluster.status()["totalFiles"] == len(MANY)
     await world.reads(*NODES)
 
-    # What is new at the source comes with keys of which the first have ended.
+    # What is new at the source comes with later keys, when the first have ended.
     await world.cluster.until(lambda: len(service.given) >= 4, deadline=120)
-    MORE = {"data/new": b"with later keys"}
-    store.put_files("pictures", MORE)
+    store.files["data/new"] = b"with later keys"
     await world.cluster.annotate("pictures", refresh="now")
-    await world.cluster.until(
-        lambda: world.cluster.status().get("cachedBytes") == sum(map(len, (MANY | MORE).values())),
-        deadline=120,
-    )
+    total = sum(map(len, store.files.values()))
+    await world.cluster.until(lambda: world.cluster.status().get("cachedBytes") == total, deadline=120)
+    assert store.refused == []
 
 
 async def test_an_account_that_is_not_trusted_reads_nothing_and_is_named(
-    world: World, store: GatewayStore, service: TokenService
+    world: World, store: SessionStore, service: TokenService
 ) -> None:
     await dataset(world.cluster, store, service, "stranger", "mine")
     await world.cluster.until(
@@ -105,3 +96,4 @@ async def test_an_account_that_is_not_trusted_reads_nothing_and_is_named(
     message = world.cluster.condition("Ready", "mine")["message"]
     assert "ServiceAccount n/stranger (spec.source.serviceAccountName) is not taken" in message
     assert service.given == []
+    assert store.refused == []

@@ -179,6 +179,10 @@ class Kube:
         path = self.resource(kind).path(namespace=namespace, name=name, subresource=subresource)
         return self._send("GET", path)
 
+    def raw(self, path: str) -> Object:
+        """The document at a path of the API server, such as that of its public keys."""
+        return self._send("GET", path)
+
     def create_under(
         self, kind: str, name: str, subresource: str, body: Mapping[str, Any], *, namespace: str
     ) -> Object:

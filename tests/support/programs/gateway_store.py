@@ -1,9 +1,8 @@
-"""versitygw with accounts: a server of S3 that checks signatures, over a folder."""
+"""versitygw: a server of S3 that checks signatures, over a folder."""
 
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,8 +22,8 @@ OWNER = Credentials(access_key_id="owner-of-all", secret_access_key="secret-of-t
 class GatewayStore:
     """A running server. `endpoint`: its URL."""
 
-    def __init__(self, endpoint: str, program: Path, buckets: Path) -> None:
-        self.endpoint, self._program, self._buckets = endpoint, program, buckets
+    def __init__(self, endpoint: str, buckets: Path) -> None:
+        self.endpoint, self._buckets = endpoint, buckets
 
     @property
     def client(self) -> Any:
@@ -53,24 +52,6 @@ class GatewayStore:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(content)
 
-    def create_account(self, access: str, secret: str) -> None:
-        """An account that may read all buckets."""
-        self._admin("create-user", "-a", access, "-s", secret, "-r", "admin")
-
-    def delete_account(self, access: str) -> None:
-        self._admin("delete-user", "-a", access)
-
-    def _admin(self, *arguments: str) -> None:
-        access, secret = OWNER.access_key_id, OWNER.secret_access_key
-        told = subprocess.run(
-            [self._program, "admin", "-a", access, "-s", secret, "-er", self.endpoint, *arguments],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-        assert told.returncode == 0, (told.stdout, told.stderr)
-
 
 @contextmanager
 def gateway_store(
@@ -85,9 +66,8 @@ def gateway_store(
     """
     program = programs.ensure("versitygw") / "versitygw"
     (port,) = free_ports(1)
-    buckets, accounts = folder / "buckets", folder / "accounts"
-    for each in (buckets, accounts):
-        each.mkdir(parents=True)
+    buckets = folder / "buckets"
+    buckets.mkdir(parents=True)
     access, secret = OWNER.access_key_id, OWNER.secret_access_key
     endpoint = f"http{'s' if tls else ''}://{host}:{port}"
     secure = ["--cert", tls[0], "--key", tls[1]] if tls else []
@@ -95,7 +75,7 @@ def gateway_store(
         name="versitygw",
         argv=[
             *(str(program), "--access", access, "--secret", secret, "--port", f"{host}:{port}"),
-            *("--iam-dir", str(accounts), "--iam-cache-disable", *secure, "posix", *options, str(buckets)),
+            *(*secure, "posix", *options, str(buckets)),
         ],
         log=folder / "versitygw.log",
         ready=lambda: listens_at(port, host=host),
@@ -103,6 +83,6 @@ def gateway_store(
     )
     process.start()
     try:
-        yield GatewayStore(endpoint, program, buckets)
+        yield GatewayStore(endpoint, buckets)
     finally:
         process.kill()

@@ -333,3 +333,10 @@ def test_authorities_are_trusted_for_the_stores_of_their_own_rule_only() -> None
 def test_a_bundle_that_is_no_certificates_is_refused(bundle: str) -> None:
     with pytest.raises(ValidationError, match="caBundle"):
         CacheClusterSpec.model_validate({"sources": [{"name": "a", "caBundle": bundle}]})
+
+
+@pytest.mark.threat("others-buckets")
+@pytest.mark.parametrize("endpoints", [[], ["*"], ["https://store.example", "*"]])
+def test_a_proxy_reaches_only_stores_that_its_rule_names(endpoints: list[str]) -> None:
+    with pytest.raises(ValueError, match="with proxy, endpoints must name each store"):
+        SourceRule(name="r", endpoints=endpoints, proxy="http://proxy.example:3128")

@@ -21,6 +21,7 @@ from tdcs.control.context import Context, Settings, WorkKey
 from tdcs.decide.problem import RETRY_LATER, RETRY_SOON, Refusal
 from tdcs.decide.workload_identity import TokenExchange, plan_exchange
 from tdcs.kube.errors import ForbiddenError, KubeError, NotFoundError
+from tdcs.listing.namespace_share import NamespaceShare
 from tdcs.listing.token_exchange import Exchange, ExchangeError, IssuedKeys, exchange_token
 from tdcs.model.cache_engine import Credentials
 from tdcs.model.kube_objects import Object
@@ -30,6 +31,10 @@ TOKEN_SECONDS: Final = 600
 """So long a token is valid: the least that the API server gives. It is used at once."""
 RENEWED_AT: Final = 0.5
 """The part of their time after which keys are renewed."""
+
+_AT_ONCE: Final = 32
+_OF_ONE_NAMESPACE: Final = 4
+"""Accounts whose tokens are exchanged at a time: those of one namespace keep no other namespace waiting."""
 
 _log = logging.getLogger(__name__)
 
@@ -70,6 +75,8 @@ class Identities:
         self._context: Final = context
         self._clock: Final = clock
         self._exchange: Final = exchange
+        self._places: Final = asyncio.Semaphore(_AT_ONCE)
+        self._share: Final = NamespaceShare(_OF_ONE_NAMESPACE)
         self._known: Final[dict[Place, _Identity]] = {}
         self._used: Final[dict[WorkKey, Place]] = {}
 
@@ -153,17 +160,19 @@ class Identities:
 
     async def _issue(self, place: Place) -> IssuedKeys:
         namespace, name, _, plan, ca_bundle, proxy = place
-        token = await self._context.api.request_token(
-            namespace=namespace, account=name, audience=plan.audience, seconds=TOKEN_SECONDS
-        )
-        return await self._exchange(
-            plan,
-            token=token,
-            account=f"{namespace}/{name}",
-            ca_bundle=ca_bundle,
-            proxy=proxy,
-            now=datetime.now(UTC),
-        )
+        # In this order: who waits for others of its namespace takes no place from anybody.
+        async with self._share.of(namespace), self._places:
+            token = await self._context.api.request_token(
+                namespace=namespace, account=name, audience=plan.audience, seconds=TOKEN_SECONDS
+            )
+            return await self._exchange(
+                plan,
+                token=token,
+                account=f"{namespace}/{name}",
+                ca_bundle=ca_bundle,
+                proxy=proxy,
+                now=datetime.now(UTC),
+            )
 
     def _take(self, known: _Identity, place: Place, where: str) -> None:
         work, known.work = known.work, None

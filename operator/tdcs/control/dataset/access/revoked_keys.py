@@ -96,8 +96,9 @@ class RevokedKeys:
 
     def refusal(self, uri: str) -> Refusal:
         text = (
-            f"spec.source.secretRef has given no keys for {_spoken(self._seconds)} that {uri} takes, so that no "
-            "new pod reads it through the cache: put keys into the Secret that the source takes"
+            f"spec.source.secretRef, or serviceAccountName, has given no keys for {_spoken(self._seconds)} that {uri} "
+            "takes, so that no new pod reads it through the cache: put keys into the Secret that the source takes, or "
+            "give the account its role again"
         )
         return Refusal(reason="KeysRevoked", message=text, retry_after=RETRY_SOON, permanent=True)
 
