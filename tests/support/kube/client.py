@@ -179,9 +179,9 @@ class Kube:
         path = self.resource(kind).path(namespace=namespace, name=name, subresource=subresource)
         return self._send("GET", path)
 
-    def raw(self, path: str) -> Object:
-        """The document at a path of the API server, such as that of its public keys."""
-        return self._send("GET", path)
+    def signing_keys(self) -> Object:
+        """The public keys by which anybody tells tokens of the API server (a JSON Web Key Set)."""
+        return self._send("GET", "/openid/v1/jwks", accept="application/jwk-set+json")
 
     def create_under(
         self, kind: str, name: str, subresource: str, body: Mapping[str, Any], *, namespace: str
