@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey, RSAPublicNumbers
-from tests.support.programs.token_service import decoded
+from tests.support.programs.token_service import PublicKey, published_key
 
 from tdcs_local import shell
 from tdcs_local.kind.kubectl import Kubectl
@@ -19,8 +18,7 @@ def host_of(node: str) -> str:
     return str(next(iter(networks.values()))["Gateway"])
 
 
-def signer(kubectl: Kubectl) -> RSAPublicKey:
+def signer(kubectl: Kubectl) -> PublicKey:
     """The key with which the cluster signs tokens, as it tells everybody."""
     (key,) = kubectl.raw("/openid/v1/jwks")["keys"]
-    number, exponent = (int.from_bytes(decoded(key[part])) for part in ("n", "e"))
-    return RSAPublicNumbers(exponent, number).public_key()
+    return published_key(key)

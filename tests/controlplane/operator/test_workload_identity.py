@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicNumbers
 from tests.controlplane.operator.test_operator_command import release, start
 from tests.controlplane.operator_world import SOURCE, World, message_of, reason_of, world
 from tests.support.kube import Kube, KubeRequestError, Object
-from tests.support.programs.token_service import AMAZON, ROLE, TokenService, decoded, token_service
+from tests.support.programs.token_service import AMAZON, ROLE, TokenService, published_key, token_service
 
 __all__ = ["release", "world"]
 
@@ -23,9 +22,8 @@ ANNOTATIONS = {"eks.amazonaws.com/role-arn": ROLE}
 def service(world: World) -> Iterator[TokenService]:
     """A token service that trusts the account `reader`, by the key with which the API server signs."""
     (key,) = world.kube.signing_keys()["keys"]
-    number, exponent = (int.from_bytes(decoded(key[part])) for part in ("n", "e"))
     trusts = {ROLE: (f"{world.namespace}:reader", AMAZON)}
-    with token_service(RSAPublicNumbers(exponent, number).public_key(), trusts=trusts) as running:
+    with token_service(published_key(key), trusts=trusts) as running:
         yield running
 
 

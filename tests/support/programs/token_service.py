@@ -17,11 +17,19 @@ from typing import Any, Final
 from urllib.parse import parse_qs
 
 from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey, generate_private_key
+from cryptography.hazmat.primitives.asymmetric.rsa import (
+    RSAPrivateKey,
+    RSAPublicKey,
+    RSAPublicNumbers,
+    generate_private_key,
+)
+from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
 
 AMAZON: Final = "sts.amazonaws.com"
+PublicKey = RSAPublicKey | ec.EllipticCurvePublicKey
 ROLE: Final = "arn:aws:iam::123456789012:role/reader"
 
 
@@ -55,11 +63,26 @@ class TokenIssuer:
         return b".".join([*parts, base64.urlsafe_b64encode(signature).rstrip(b"=")]).decode()
 
 
-def claims_of(token: str, key: RSAPublicKey) -> dict[str, Any]:
+def published_key(key: Mapping[str, str]) -> PublicKey:
+    """A key of a JSON Web Key Set, as an API server publishes those by which its tokens are told."""
+    if key["kty"] == "EC":
+        x, y = (int.from_bytes(decoded(key[part])) for part in ("x", "y"))
+        return ec.EllipticCurvePublicNumbers(x, y, ec.SECP256R1()).public_key()
+    number, exponent = (int.from_bytes(decoded(key[part])) for part in ("n", "e"))
+    return RSAPublicNumbers(exponent, number).public_key()
+
+
+def claims_of(token: str, key: PublicKey) -> dict[str, Any]:
     """What a token says, where this key has signed it, and it is valid. Raises ValueError."""
     text, _, signature = token.rpartition(".")
+    signed = decoded(signature)
     try:
-        key.verify(decoded(signature), text.encode(), PKCS1v15(), SHA256())
+        if isinstance(key, RSAPublicKey):
+            key.verify(signed, text.encode(), PKCS1v15(), SHA256())
+        else:
+            half = len(signed) // 2
+            numbers = (int.from_bytes(part) for part in (signed[:half], signed[half:]))
+            key.verify(encode_dss_signature(*numbers), text.encode(), ec.ECDSA(SHA256()))
     except InvalidSignature as error:
         raise ValueError("the signature is wrong") from error
     claims: dict[str, Any] = json.loads(decoded(text.partition(".")[2]))
@@ -86,7 +109,7 @@ class TokenService:
         asked: path and fields of each request.
     """
 
-    key: RSAPublicKey
+    key: PublicKey
     trusts: dict[str, tuple[str, str]] = field(default_factory=dict)
     seconds: float = 3600.0
     on_keys: Callable[[str, Mapping[str, str]], None] = lambda _role, _keys: None
@@ -180,7 +203,7 @@ class TokenService:
 
 @contextmanager
 def token_service(
-    key: RSAPublicKey, *, trusts: Mapping[str, tuple[str, str]], address: str = "127.0.0.1"
+    key: PublicKey, *, trusts: Mapping[str, tuple[str, str]], address: str = "127.0.0.1"
 ) -> Iterator[TokenService]:
     """A running service, which trusts accounts (`NAMESPACE:NAME`) with an audience."""
     service = TokenService(key=key, trusts=dict(trusts))
