@@ -40,7 +40,7 @@ demo: venv ## from nothing to three training jobs on one dataset, placed by thei
 	@$(LOCAL) demo
 
 EXPERIMENT ?= .local/experiment/results.json
-experiment: venv ## four ways to read a bucket behind a slow link, with 1, 2 and 4 jobs, beside what was predicted: half an hour
+experiment: venv ## four ways to read a bucket behind a slow link, with 1, 2 and 4 jobs, next to what was predicted: half an hour
 	@$(LOCAL) experiment --results $(EXPERIMENT)
 
 experiment-docs: venv ## docs/experiment.md and its picture, from the results of the last `make experiment`
@@ -79,7 +79,7 @@ attacks: venv ## the part of e2e that attacks as a tenant, each attack refused w
 	@$(LOCAL) images tdcs alluxio store toolbox
 	@PYTHONPATH=deploy/local $(BIN)/python -m pytest -q -n0 -o timeout_func_only=true e2e/attacks
 
-rights: venv ## controlplane and e2e under an audit log: the rights that the chart grants, beside those that are used
+rights: venv ## controlplane and e2e under an audit log: the rights that the chart grants, next to those that are used
 	@TDCS_DEEP=1 $(TIERS) --rights controlplane e2e
 
 WALKS ?= 200
@@ -104,7 +104,7 @@ mutants: $(MUTANTS)/.ready ## changes of the read path's decisions that no unit 
 
 MODULES ?= 200
 SEED ?= 0
-served-modules: venv ## random modules over parameter servers that hold random tensors back, each beside one process: MODULES=200 SEED=0
+served-modules: venv ## random modules over parameter servers that hold random tensors back, each next to one process: MODULES=200 SEED=0
 	@$(LOCAL) torch --results=/tmp -- python3 -m tests.training.parameter_server.served --modules $(MODULES) --seed $(SEED)
 
 crds: venv ## regenerate crds/, the references of resources, metrics and roles, and the tests in failure-modes.md and threat-model.md, and measurements/, from code and results
@@ -130,8 +130,8 @@ autoscaling: venv ## the cache scaled by a HorizontalPodAutoscaler, with a real 
 	@$(LOCAL) images tdcs alluxio store toolbox
 	@TDCS_ECOSYSTEM=1 PYTHONPATH=deploy/local $(BIN)/python -m pytest -q -s -n0 -o timeout_func_only=true e2e/install/test_autoscaling.py
 
-package: venv ## the files of a release into .local/release: chart, OCI layout, krew's plugin, notes; RELEASE_URL=https://... of its files
-	@$(LOCAL) package --url "$(RELEASE_URL)"
+package: venv ## the files of a release into .local/release: chart, images as OCI layouts, SBOMs, krew's plugin, notes, sums; RELEASE_URL=https://... of its files, SIGN_KEY=FILE signs the sums
+	@$(LOCAL) package --url "$(RELEASE_URL)" $(if $(SIGN_KEY),--sign-key "$(SIGN_KEY)")
 
 sbom: venv ## what is in the images, as CycloneDX, into .local/sbom: Debian's packages, Python distributions and their libraries, jars, Go modules; IMAGES="REFERENCE..." of others, too
 	@$(LOCAL) sbom $(addprefix --image ,$(IMAGES))

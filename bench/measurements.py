@@ -1,7 +1,7 @@
 """Writes docs/measurements/: figures of the committed results, each table with the command that measured it.
 
 `python -m bench.measurements` renews the pages. The last line of a benchmark in `bench/results` that has the wanted
-parameters counts, so a new run is committed by its line. Bars that a figure has to reach stand beside it.
+parameters counts, so a new run is committed by its line. Bars that a figure has to reach stand next to it.
 """
 
 import json
@@ -82,7 +82,7 @@ DATA = (
             Figure("blocks removed again at once are known after", "removed_again_at_once_seconds", "s", "5"),
             Figure("a wiped disk is known after", "wiped_seconds", "s", "5"),
             Figure(
-                "what lies there is known to an agent that starts after",
+                "what is there is known to an agent that starts after",
                 "known_after_start_seconds",
                 "s",
                 "5",
@@ -152,7 +152,7 @@ CONTROL = (
             ),
             Figure("the same, longest", "decided_seconds.longest", "s", "1"),
             Figure(
-                "from a start until it knows what lies where, without a listing", "restart_seconds", "s", "20"
+                "from a start until it knows what is where, without a listing", "restart_seconds", "s", "20"
             ),
             Figure("processor at rest, of one core", "rest_cpu_percent", "%", "2"),
         ),

@@ -69,8 +69,8 @@ def toolbox(kubectl: Kubectl, reporter: Reporter) -> str:
 @pytest.fixture(scope="session", autouse=True)
 def training_image_on_its_way(kubectl: Kubectl, reporter: Reporter) -> Iterator[Future[dict[str, str]]]:
     """By far the largest image travels to the nodes while the first tests run; they do without it."""
-    with ThreadPoolExecutor(max_workers=1) as beside:
-        yield beside.submit(images.ensure, [demo.TRAINING_IMAGE], reporter=reporter)
+    with ThreadPoolExecutor(max_workers=1) as alongside:
+        yield alongside.submit(images.ensure, [demo.TRAINING_IMAGE], reporter=reporter)
 
 
 @pytest.fixture(scope="session")

@@ -140,7 +140,7 @@ def timed(name: str, wishes: Wishes) -> tuple[float, TierResult]:
 
 
 def folder_for_rights(parent: Path) -> Path:
-    """An empty folder of this run's own, beside those of some earlier runs."""
+    """An empty folder of this run's own, next to those of some earlier runs."""
     made = parent / f"{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}-{os.getpid()}"
     made.mkdir(parents=True)
     for older in sorted(parent.iterdir())[: -1 - KEPT_RIGHTS]:
@@ -292,10 +292,12 @@ def together(processes: int) -> tuple[str, ...]:
 
 
 def lint(_: Wishes) -> TierResult:
-    """Style, and documentation that builds without a warning."""
+    """Style, plain words, and documentation that builds without a warning."""
     return checks(
         ("ruff", "check", "."),
         ("ruff", "format", "--check", "."),
+        # The words of docs/vocabulary.txt and, by "-", common misspellings.
+        ("codespell", "--dictionary=-", "."),
         # -E: a page that was read before gives its warnings again.
         ("sphinx-build", "-qEW", "--keep-going", "-b", "html", "docs", str(ROOT / ".local" / "docs")),
         whole=True,

@@ -34,7 +34,7 @@ _DEFAULTS = (
 
 
 class JobService:
-    """Alluxio's job master, and a job worker beside each of the cluster's workers.
+    """Alluxio's job master, and a job worker next to each of the cluster's workers.
 
     Args:
         cluster: one that runs.

@@ -1,6 +1,6 @@
 """How soon an agent knows what happened to its blocks behind its back, and what it costs to look.
 
-A million small blocks lie on a real disk. The agent is a process of its own with its real HTTP service; the operator's
+A million small blocks are on a real disk. The agent is a process of its own with its real HTTP service; the operator's
 client follows it. Times are from the end of what was done to the disk until the operator's client knows the new truth:
 blocks that were removed by hand, some more at once after that, all of them (the disk was wiped), and the start of an
 agent that was killed while blocks were removed. Prints one line of JSON; fails when one takes longer than the limit::
@@ -98,10 +98,10 @@ class AgentProcess:
 
 
 class Truth:
-    """What lies on the disk, and since when the operator's client knows it.
+    """What is on the disk, and since when the operator's client knows it.
 
     Attributes:
-        held: blocks that lie there.
+        held: blocks that are there.
     """
 
     def __init__(self, *, disk: Disk, client: HttpAgents, ids: list[int]) -> None:

@@ -1,4 +1,4 @@
-"""A large file in a cache of agents alone: loading it, reading it where it is whole beside the node's disk, and spread
+"""A large file in a cache of agents alone: loading it, reading it where it is whole next to the node's disk, and spread
 over three nodes.
 
 Agents are processes of their own; the source is a folder on the same disk. The file is read in turns with a plain copy
@@ -204,7 +204,7 @@ async def measure(root: Path, *, size: int, rounds: int) -> dict[str, object]:
         "bytes": size,
         "load_seconds": round(loaded, 1),
         "load_cpu_seconds": round(cpu, 1),
-        "read_beside_disk": round(statistics.median(ratios), 3),
+        "read_beside_disk": round(statistics.median(ratios), 3),  # codespell:ignore beside
         "ratios": [round(each, 3) for each in sorted(ratios)],
         "agent_idle_mib": round(idle),
         "agent_after_load_mib": round(memory),
@@ -261,7 +261,7 @@ def main(gib: float, rounds: int, folder: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="native-large-", dir=folder) as root:
         found = asyncio.run(measure(Path(root), size=int(gib * (1 << 30)), rounds=rounds))
     print(json.dumps(found))
-    ratio, idle = found["read_beside_disk"], found["agent_idle_mib"]
+    ratio, idle = found["read_beside_disk"], found["agent_idle_mib"]  # codespell:ignore beside
     assert isinstance(ratio, float)
     assert ratio >= READ_BAR, f"{ratio} of the disk, and {READ_BAR} are the bar"
     assert isinstance(idle, int)

@@ -1,6 +1,6 @@
 """What a dataset of many files costs the node plugin: the first pod's volume, the second one's, a restart, and rest.
 
-The blocks are files of one byte on a real disk, the manifest lies in the agent's folder, and its digest is published:
+The blocks are files of one byte on a real disk, the manifest is in the agent's folder, and its digest is published:
 what a node has when a loaded dataset is first used on it. Each step runs in a process of its own, as the plugin does,
 with its views looked after. Half of the blocks can be left out (``--here 0.5``): their files lead to the remote-read
 client, which is not part of the measurement, so such a volume is not ready at the end. Prints one line of JSON::

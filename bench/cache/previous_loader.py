@@ -1,4 +1,4 @@
-"""The agents beside the loader that the operator had before them: the same files, the same machine, in turn.
+"""The agents next to the loader that the operator had before them: the same files, the same machine, in turn.
 
     PYTHONPATH=.:deploy/local:operator python bench/cache/previous_loader.py \\
         [--files 10000] [--rounds 1] [--commit 62efc19]
@@ -77,7 +77,7 @@ def figures(result: Mapping[str, Any], *, files: int, nodes: int) -> dict[str, f
     "--commit", default="62efc19", show_default=True, help="The one with the loader to compare with."
 )
 def main(files: int, rounds: int, commit: str) -> None:
-    """Measure the agents beside the loader of an earlier commit."""
+    """Measure the agents next to the loader of an earlier commit."""
     part = str(files / 10_000)
     found: dict[str, dict[int, list[dict[str, float]]]] = {}
     with checkout(commit) as folder:

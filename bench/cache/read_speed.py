@@ -1,4 +1,4 @@
-"""How fast a pod reads data that lies on its node: the native view beside the node's disk, FUSE as the profiles Tuned
+"""How fast a pod reads data that is on its node: the native view next to the node's disk, FUSE as the profiles Tuned
 and Stock have it, and a direct S3 mount.
 
     PYTHONPATH=deploy/local python -m bench.cache.read_speed [--files 10000] [--large 4] [--rounds 9] [--warm]

@@ -1,4 +1,4 @@
-"""What TrainingJobs that have ended cost an operator that starts, beside pods and nodes of real shape.
+"""What TrainingJobs that have ended cost an operator that starts, next to pods and nodes of real shape.
 
 The real operator on an API server in memory. Told are seconds until it is ready, its views being full, and until each
 job had a pass: by the clock, and of processor time (to decode the JSON counts, to make it does not); the number of

@@ -8,7 +8,7 @@ the others there are only sums, which agents give as they give real ones.
 
 Four phases, one line of JSON: all Datasets are made and become Ready; nothing happens (processor time at rest); the
 placement of single Datasets is changed (until the agents have their assignments); the operator is killed and starts
-anew with an empty disk (until it knows again what lies where, and then until all agents work by what it has sent).
+again with an empty disk (until it knows again what is where, and then until all agents work by what it has sent).
 From the root of the checkout::
 
     PYTHONPATH=.:operator python bench/control_plane/operator_scale.py --mounts 1000 --nodes 500 --files 100000000
@@ -261,7 +261,7 @@ class Bench:
 
     @staticmethod
     def _known(cluster: Cluster) -> int:
-        """Mounts of which a new operator knows what lies where, and that it is as it shall be."""
+        """Mounts of which a new operator knows what is where, and that it is as it shall be."""
         reports = (mount.report for mount in cluster.mounts)
         return sum(
             report is not None
@@ -282,7 +282,7 @@ class Bench:
 
     @staticmethod
     async def _settled(cluster: Cluster) -> None:
-        """Until hardly anything waits in the queue for two seconds: the round over all objects goes on for ever."""
+        """Until hardly anything waits in the queue for two seconds: the round over all objects goes on forever."""
         quiet = 0
         while quiet < 20:
             await asyncio.sleep(0.1)

@@ -24,7 +24,7 @@ from tests.support.generators.random_clusters import (
     Cluster,
     Tally,
     alike,
-    off_data_beside_room,
+    off_data_alongside_room,
     place_in_turn,
     random_clusters,
 )
@@ -48,8 +48,8 @@ def tally(
             cluster = change(drawn)
             draw = random.Random(cluster.number)  # noqa: S311  (an experiment, no secret)
             placed = place_in_turn(cluster, ahead=ahead, draw=draw)
-            if off_data_beside_room(cluster, placed):
-                raise RuntimeError(f"a pod is off its data beside room on it: {cluster}")
+            if off_data_alongside_room(cluster, placed):
+                raise RuntimeError(f"a pod is off its data next to room on it: {cluster}")
             found.add(cluster, placed)
     node_score.WAITING_POD = usual
     return {

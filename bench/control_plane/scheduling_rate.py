@@ -2,14 +2,14 @@
 none, and with preferred node affinity. Prints one line of JSON.
 
 All in one control plane: the pods of all ways wait while their schedulers are held, and then one scheduler after the
-other is let go for a slice of a second, in an order that is drawn anew each time, until the first has placed its
+other is let go for a slice of a second, in an order that is drawn again each time, until the first has placed its
 pods. So what else the machine does, and how full the nodes are, is the same for all, and ratios hold where rates do
 not. The constant extender reads a request and decodes nothing: it is what the protocol costs, one HTTP call a pod
 with the names of all feasible nodes. The oracle decodes nothing either and has our replies ready: against the
 constant it is what larger replies and pods on fewer nodes cost, and ours against the oracle is what our own work
 costs. The floor names one node in a preferred term: what any preferred affinity costs kube-scheduler. The pods of the
 ways that know the data read datasets that are partitioned over some of the nodes, as the placement policy does it.
-Processor time is told beside the rates. From the root of the checkout::
+Processor time is told next to the rates. From the root of the checkout::
 
     PYTHONPATH=.:deploy/local:operator:scheduler_plugin python bench/control_plane/scheduling_rate.py
 """

@@ -1,6 +1,6 @@
 """How fast the admission webhook answers, over HTTPS on loopback. Prints one JSON line.
 
-The webhook is served by the extender's process that the chart runs, beside 20 Datasets and pods that wait for them. The
+The webhook is served by the extender's process that the chart runs, with 20 Datasets and pods that wait for them. The
 client sends what the API server sends for a new pod, an AdmissionReview of some kilobytes, over one kept connection,
 and waits for the whole answer. Every pod mounts ten claims; half of the pods mount claims of Datasets. From the root of
 the checkout::

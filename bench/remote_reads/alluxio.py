@@ -1,11 +1,11 @@
-"""How fast and how cheaply a node reads what lies on another one: the remote-read client beside its alternatives.
+"""How fast and how cheaply a node reads what is on another one: the remote-read client next to its alternatives.
 
     PYTHONPATH=.:deploy/local:operator python bench/remote_reads/alluxio.py [--files 5000] [--rounds 3] [--alluxio 600]
         [--profile Stock]
 
 A real Alluxio with two workers, the agent of the second one, and a FUSE client on the node of the first: the tuned one,
 or that of the profile Stock, which copies what it reads to its own node, so that it reads from there in later rounds.
-All of a dataset's blocks lie on the second node. Eight threads read files of 100 KB in a random order, and one file of
+All of a dataset's blocks are on the second node. Eight threads read files of 100 KB in a random order, and one file of
 256 MB is read from its beginning to its end: from the disk that has the source, through the remote-read client, and
 through Alluxio's FUSE client (some of the same files). The page cache is dropped before every run, ways take turns, and
 the median counts. Processor time is that of all processes that take part: readers, client, agents, worker, master.

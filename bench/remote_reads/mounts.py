@@ -1,4 +1,4 @@
-"""The remote-read client beside rclone mount and s3fs, which have all files on their own disk caches.
+"""The remote-read client next to rclone mount and s3fs, which have all files on their own disk caches.
 
     PYTHONPATH=.:deploy/local:operator python bench/remote_reads/mounts.py [--files 5000] [--rounds 3]
 

@@ -1,10 +1,10 @@
-"""What a larger cache gains when a dataset does not fit: one that holds 60 % of the files beside one that holds 40 %.
+"""What a larger cache gains when a dataset does not fit: one that holds 60 % of the files next to one that holds 40 %.
 
     PYTHONPATH=.:deploy/local:operator python bench/remote_reads/partial_cache.py \\
         [--files 2000] [--mbit 200] [--rounds 3]
 
 Eight threads read all files of 100 KB in a random order through the remote-read client of a node. The blocks of the
-first 40 % or 60 % of the slots lie on the node; the rest is read from a real S3 server behind a link, through an agent
+first 40 % or 60 % of the slots are on the node; the rest is read from a real S3 server behind a link, through an agent
 that keeps nothing of it. So a cache that is too small is read as it is, and nothing is thrown out for what comes next.
 The page cache is dropped before each run. Prints one line of JSON; fails when the larger cache takes more than 1.05
 times as long as the smaller one. Needs root and FUSE.

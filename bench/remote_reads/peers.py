@@ -1,4 +1,4 @@
-"""How fast and how cheaply a node reads what lies on another one, through the remote-read client.
+"""How fast and how cheaply a node reads what is on another one, through the remote-read client.
 
 Scenarios, each printing one line of JSON (all of them when none is named):
 
@@ -255,7 +255,7 @@ def shown(
     kind: str,
     local: Callable[[int], bool],
 ) -> Iterator[Path]:
-    """A view of a version as the node plugin makes it; `local` says of which files the blocks, which all lie in a tier,
+    """A view of a version as the node plugin makes it; `local` says of which files the blocks, which all are in a tier,
     are on the node."""
     folder = node.folder / f"{kind}-merged"
     blocks = folder / "tier" / AGENT_SPOOL

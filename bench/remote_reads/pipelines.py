@@ -1,4 +1,4 @@
-"""Images a second of a PyTorch and a TensorFlow input pipeline, by where the dataset lies and how it is read.
+"""Images a second of a PyTorch and a TensorFlow input pipeline, by where the dataset is and how it is read.
 
     PYTHONPATH=.:deploy/local:operator python bench/remote_reads/pipelines.py --tensorflow PYTHON [--rounds 3]
 

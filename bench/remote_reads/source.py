@@ -25,7 +25,7 @@ from tdcs.model.agent_state import SourceAccess
 
 
 def of_bucket(bucket: str, *, node: ReaderNode, store: Store) -> tuple[Version, SourceAccess]:
-    """The version of what lies in a bucket, and how agents read it."""
+    """The version of what is in a bucket, and how agents read it."""
     access = SourceAccess(
         uri=f"s3://{bucket}",
         options=dict(store.options),

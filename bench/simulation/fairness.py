@@ -1,4 +1,4 @@
-"""What it is worth that teams take turns: two weeks of a trace by the queue's order of shares, beside priority and age.
+"""What taking turns is worth to teams: two weeks of a trace by the queue's order of shares, besides priority and age.
 
 Teams are the values of the trace's column `cluster`. Prints one JSON line: of both orders the mean completion time,
 Jain's index of the teams' slowdowns, and the worst of them; and whether the bar holds: a mean at most 2 % worse,

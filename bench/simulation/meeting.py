@@ -1,4 +1,4 @@
-"""What it is worth that copies grow onto the nodes of their jobs: simulated, beside the same without, and the bound.
+"""What it is worth that copies grow onto the nodes of their jobs: simulated, next to the same without, and the bound.
 
 The owners of the datasets leave the number of nodes to the operator (`spec.placement.mode: Auto`). Prints one JSON
 line: the mean completion time and the part of the bytes that jobs read from their own nodes, of both and of the bounds,

@@ -52,7 +52,7 @@ def weeks(week: int | None) -> str:
 
 
 def ratio_text(value: float, *, bar: float | None = None) -> str:
-    """A ratio with two digits, near its bar with three: 0.99 and 0.99 can lie on both sides of it."""
+    """A ratio with two digits, near its bar with three: 0.99 and 0.99 can be on both sides of it."""
     return f"{value:.3f}" if bar is not None and abs(value / bar - 1) < 0.03 else f"{value:.2f}"
 
 

@@ -37,7 +37,7 @@ QUICK = {
     "operator.revokedKeysSeconds": "30",
     "admissionPolicies.nodeFolders": f"{{{FOLDER},{SECRETS}}}",
 }
-INSIDE, SECRET = "what the tenant may read", "what lies outside of the folder"
+INSIDE, SECRET = "what the tenant may read", "what is outside of the folder"
 BUCKET = "e2e-attacks"
 VICTIM = "pictures"
 HOST = "store.attacker.example"

@@ -1,4 +1,4 @@
-"""The stores of an attacker, in one process: `false_stores.py`, beside `flat_store.py` and `countless_store.py`.
+"""The stores of an attacker, in one process: `false_stores.py`, next to `flat_store.py` and `countless_store.py`.
 
 The first answers as S3 does, the second sends every reader to the cloud's metadata, the third lists five million names.
 """
@@ -14,7 +14,7 @@ OBJECTS = {f"train/{number}": 1000 for number in range(4)}
 
 def main() -> None:
     """Serve until the process is killed."""
-    # In the container they lie beside this file; the tests, which read the ports above, have them in a package.
+    # In the container they are next to this file; the tests, which read the ports above, have them in a package.
     from countless_store import serve  # type: ignore[import-not-found]
     from flat_store import Answers, flat_store  # type: ignore[import-not-found]
 

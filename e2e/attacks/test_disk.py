@@ -57,7 +57,7 @@ def test_links_that_a_worker_plants_on_its_disk_lead_the_node_plugin_nowhere(
         volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "shared", "readOnly": True}}],
     )
     tenant.create(reader)
-    assert "remove the link" in tenant.event("reader", "a symbolic link lies at")
+    assert "remove the link" in tenant.event("reader", "a symbolic link is at")
     node.run(f"rm {VIEWS}")
 
     def ended() -> str | None:

@@ -98,7 +98,7 @@ def test_keys_that_are_revoked_end_the_use_of_a_mounted_source(world: World) -> 
 
 @pytest.mark.threat("name-changes")
 def test_a_name_that_comes_to_stand_for_the_metadata_address_loses_its_mount(world: World) -> None:
-    world.resolve(METADATA_ADDRESS)  # again: a container that was started anew has a new file of hosts
+    world.resolve(METADATA_ADDRESS)  # again: a container that was started again has a new file of hosts
     said = world.tenant.until("changing", reasons=("EndpointNotAllowed",), seconds=NAME_SECONDS)
     assert f"{HOST} (spec.source.options.endpoint) has a link-local or metadata address" in said
     assert "use another store" in said

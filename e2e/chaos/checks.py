@@ -80,7 +80,7 @@ class Reads:
 
 
 ReadsByNode = Mapping[str, Mapping[str, Reads]]
-"""What pods have read, by node and pod: a pod that is made anew elsewhere has the same name there."""
+"""What pods have read, by node and pod: a pod that is made again elsewhere has the same name there."""
 
 
 Sums = Mapping[str, str | None]

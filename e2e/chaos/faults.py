@@ -22,7 +22,7 @@ RESTORED_SECONDS = 240.0
 SLOW_SECONDS = 3.0
 """Of an answer of a slow source, at most."""
 HARMLESS = {"operator.resources.requests.cpu": "51m", "csi.resources.requests.cpu": "11m"}
-"""Values of the chart that an upgrade changes: operator and node plugins start anew with them."""
+"""Values of the chart that an upgrade changes: operator and node plugins start again with them."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -234,10 +234,10 @@ class Load:
         for name in names:
             self._kubectl.apply(
                 objects.checksums(
-                    name=f"anew-{name}", claim=name, image=self._toolbox, script=PRINT_CHECKSUMS
+                    name=f"again-{name}", claim=name, image=self._toolbox, script=PRINT_CHECKSUMS
                 )
             )
-        found = {name: finished(self._kubectl, f"anew-{name}", NAMESPACE).split()[0] for name in names}
+        found = {name: finished(self._kubectl, f"again-{name}", NAMESPACE).split()[0] for name in names}
         return [name for name, digest in found.items() if digest != expected_digest(bucket(name))]
 
     def end(self) -> None:

@@ -94,7 +94,7 @@ OF_SOURCE = (Kind.DELAY, Kind.TRUNCATE, Kind.REFUSE, Kind.SHORTEN, Kind.FALSIFY)
 """What the answers of a source can be."""
 
 OWN_SECONDS = {Kind.REBOOT: 45.0, Kind.STOP: 50.0, Kind.UPGRADE: 90.0}
-"""What a fault takes beside the time that it lasts, until all answers again that it waits for; of others one second."""
+"""What a fault takes on top of the time that it lasts until all that it waits for answers again; others one second."""
 
 
 JUMPS = (90.0, 3600.0, 2 * 86400.0)
@@ -199,7 +199,7 @@ def _longest(fault: PossibleFault) -> float:
 
 
 def _after(kind: str, part: str) -> float:
-    """What a fault takes beside the time that it lasts, until nothing is refused because of it."""
+    """What a fault takes next to the time that it lasts, until nothing is refused because of it."""
     return OWN_SECONDS.get(Kind(kind), 1.0) + _after_end(part)
 
 

@@ -22,7 +22,7 @@ TIMEOUT_SECONDS = 60.0
 ONE_CONNECTION = frozenset(
     {"connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "content-length"}
 )
-"""Headers that are about one connection, and the length, which is set anew."""
+"""Headers that are about one connection, and the length, which is set again."""
 SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
 
 

@@ -1,8 +1,8 @@
 """Everything fails at random on the local cluster, while jobs run and objects change: what must hold all the same.
 
-No wrong byte, no error and no hang of a read of data that lies on the reader's node, elsewhere no error but that the
+No wrong byte, no error and no hang of a read of data that is on the reader's node, elsewhere no error but that the
 data is away, in the pods of jobs, too; every job ends well; in the end all pods still read and no read fails, all
-Datasets are what their sources are now, all of TDCS decides the same when it has started anew, and nothing is left of
+Datasets are what their sources are now, all of TDCS decides the same when it has started again, and nothing is left of
 what was deleted.
 
     make chaos CHAOS_SECONDS=600 CHAOS_SEED=7      # an hour by default
@@ -171,7 +171,7 @@ def test_whatever_fails_no_byte_is_wrong_every_job_ends_and_nothing_is_left(
     with explained(kubectl):
         load.begin()
         native = load.holders()
-        assert len(native) == 2, "the Dataset that is read all the time lies on two nodes"
+        assert len(native) == 2, "the Dataset that is read all the time is on two nodes"
         run(planned, load=load, faults=faults)
 
         wait_for_system(kubectl)
@@ -198,7 +198,7 @@ def test_whatever_fails_no_byte_is_wrong_every_job_ends_and_nothing_is_left(
         state = load.state_at_rest()
         load.wait_for_readers()
         assert failed_since(load.reads(), since=well) == []
-        start_anew(kubectl)
+        start_again(kubectl)
         load.settle()
         kubectl.wait(
             lambda: "\n".join(differences(state, load.state())) or None,
@@ -292,7 +292,7 @@ def wait_for_system(kubectl: Kubectl) -> None:
     )
 
 
-def start_anew(kubectl: Kubectl) -> None:
+def start_again(kubectl: Kubectl) -> None:
     """Replace all pods of the release, and so of its cache, by ones that know nothing; the holder of the remote-read
     client stays, because what it holds ends with it, and so do the reads of all pods."""
     others = ("-l", "app.kubernetes.io/component!=reader-holder")

@@ -47,7 +47,7 @@ JAVA = (
 
 @dataclass(frozen=True)
 class World:
-    """A Dataset that lies whole on two nodes, and a pod with Alluxio's clients."""
+    """A Dataset that is whole on two nodes, and a pod with Alluxio's clients."""
 
     kubectl: Kubectl
     namespace: str
@@ -207,7 +207,7 @@ def test_alluxios_clients_read_what_is_left_after_blocks_have_left_a_node(world:
 
     def look() -> str | None:
         held = world.held()
-        return None if len(held) == 1 else f"it lies on {held}"
+        return None if len(held) == 1 else f"it is on {held}"
 
     world.kubectl.wait(look, what="no node has given the Dataset up", seconds=180)
     world.wait_equal("after blocks have left a node")

@@ -1,7 +1,7 @@
 """A PersistentVolumeClaim as the source of a Dataset, on a real cluster: a thousand files through the pod that serves
 it, and no byte wrong.
 
-The claim lies on one node alone, as a ReadWriteOnce volume does.
+The claim is on one node alone, as a ReadWriteOnce volume does.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a pod's volume is on a real node where the data is: links to cached blocks; and what survives what.
 
-Uses the example Dataset, which lies whole on two of the three nodes.
+Uses the example Dataset, which is whole on two of the three nodes.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from tdcs_local.errors import LocalError
 from tdcs_local.kind.kubectl import Kubectl
 from tdcs_local.progress import Reporter
 
-# Reads files for ever and says so, or says what went wrong.
+# Reads files forever and says so, or says what went wrong.
 READ_ON = (
     "cd /data; while :; do for f in $(find . -name '*.jpg' | head -n 200); do "
     'cat "$f" >/dev/null || echo "FAILED $f"; done; echo round; done'

@@ -118,7 +118,7 @@ class JobSetChart(Chart):
 
 
 class TrainerChart(Chart):
-    """Kubeflow Trainer, beside a JobSet that is installed for itself."""
+    """Kubeflow Trainer, next to a JobSet that is installed for itself."""
 
     manager = TrainerManager
     folder = "charts/kubeflow-trainer"
@@ -184,7 +184,7 @@ def uninstall(kubectl: Kubectl, name: str) -> None:
 
 
 def _clear(kubectl: Kubectl, name: str) -> None:
-    """Remove what Helm leaves: the namespace, and definitions that the chart has beside its templates."""
+    """Remove what Helm leaves: the namespace, and definitions that the chart has next to its templates."""
     chart = CHARTS[name]
     definitions = module_folder(name, module=chart.manager.module) / chart.folder / "crds"
     if definitions.is_dir():

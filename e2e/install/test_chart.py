@@ -119,7 +119,7 @@ def test_switching_on_what_is_the_default_leaves_data_and_running_jobs_alone(
 
     release.install(reporter=reporter, kubectl=kubectl, tags=tags)
 
-    # The cache starts anew with certificates, and meanwhile what is on other nodes cannot be read: reads fail or wait.
+    # The cache starts again with certificates, and meanwhile what is on other nodes cannot be read: reads fail or wait.
     wait_whole_rounds(kubectl, remote, 5, namespace=namespace)
     met = rounds(kubectl, remote, namespace=namespace)[done:]
     print(f"{len(met)} rounds, {sum(bool(one['failed']) for one in met)} with failures: {failures(met)[:3]}")

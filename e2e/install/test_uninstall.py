@@ -1,7 +1,7 @@
 """An uninstall: first jobs, data and caches go, and leave nothing on the nodes' disks; then the release, and leaves
 nothing in the cluster but what the how-to says stays.
 
-Last: it takes TDCS away, its kinds too. The next run of this tier (or `make install`) installs it anew.
+Last: it takes TDCS away, its kinds too. The next run of this tier (or `make install`) installs it again.
 """
 
 from collections.abc import Iterable

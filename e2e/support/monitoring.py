@@ -76,7 +76,7 @@ def start(kubectl: Kubectl, *, namespace: str, image: str, rules: str) -> None:
 
 
 def stop(kubectl: Kubectl, *, namespace: str) -> None:
-    """What lies outside of the namespace is gone."""
+    """What is outside of the namespace is gone."""
     kubectl.delete("apiservices.apiregistration.k8s.io", f"v1beta1.{EXTERNAL_METRICS}")
     for thing in (*_services(), *_rights(namespace)):
         metadata = thing["metadata"]

@@ -1,7 +1,7 @@
 """A training job lives through the loss of everything around it: operator, scheduler with extender, master, a
 worker it reads from; and what came back in their place places the next job by its data.
 
-Uses the example Dataset, which lies whole on two of the three nodes.
+Uses the example Dataset, which is whole on two of the three nodes.
 """
 
 from collections.abc import Set

@@ -31,7 +31,7 @@ READ_AND_STAY = f"date +%s.%N; ({PRINT_CHECKSUMS}); until [ -e /tmp/end ]; do sl
 
 @pytest.fixture(scope="module")
 def shared(tdcs: None, store_filled: None, kubectl: Kubectl, reporter: Reporter) -> Iterator[str]:
-    """A namespace with the Dataset, of which one copy lies whole on one node."""
+    """A namespace with the Dataset, of which one copy is whole on one node."""
     namespace = f"e2e-sharing-{uuid.uuid4().hex[:8]}"
     kubectl.apply(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": RESTRICTED}}
@@ -127,7 +127,7 @@ def test_with_suspend_the_jobs_of_a_dataset_run_one_after_another(
 def test_with_clone_two_jobs_run_at_once_on_nodes_of_their_own_and_the_source_sends_nothing(
     shared: str, kubectl: Kubectl, toolbox: str
 ) -> None:
-    names = {"beside-1", "beside-2", "beside-3"}
+    names = {"extra-1", "extra-2", "extra-3"}
     total = operations.manifest(BUCKET)["totalBytes"]
     sent = operations.payload_bytes_sent(bucket=BUCKET)
     assert set(datasets.copies_of(kubectl, NAME, namespace=shared)) == {"0"}

@@ -1,4 +1,4 @@
-"""Training over slow links: a planned pipeline whose pod is killed, data parallel and parameter servers beside it.
+"""Training over slow links: a planned pipeline whose pod is killed, data parallel and parameter servers next to it.
 
 The links between the nodes are shaped to 100 Mbit/s. The tests take some six minutes, so they are deep ones, and
 write what they measured to bench/training/results/cluster.jsonl, for the page of results.
@@ -297,7 +297,7 @@ def test_a_pipeline_of_which_a_pod_is_killed_goes_on_and_ends_with_the_same_loss
         print(json.dumps(own))
     resumed = {own[0]["resumed_after"] for own in ended}
     assert len(resumed) == 1
-    assert 2 <= min(resumed) < 8, "the job had ended, or began anew"
+    assert 2 <= min(resumed) < 8, "the job had ended, or began again"
     assert len(ended) == 3
     assert [own[-1]["last_loss"] for own in ended] == [own[-1]["last_loss"] for own in calm.lines]
     figures.append(
@@ -366,9 +366,9 @@ def test_a_job_with_parameter_servers_sends_by_the_order_of_its_plan(
 
     kubectl.wait(server_runs, what=f"the server of {name} did not start", seconds=120)
     follow = ("logs", "--follow", "--tail=-1", f"--selector={server_pods}", "-n", demo.NAMESPACE)
-    with ThreadPoolExecutor(max_workers=1) as beside:
+    with ThreadPoolExecutor(max_workers=1) as alongside:
         # Its pod may be removed as soon as the workers have ended.
-        server_log = beside.submit(kubectl, *follow, timeout=400)
+        server_log = alongside.submit(kubectl, *follow, timeout=400)
         succeeded(kubectl, name, seconds=300)
         (server,) = [line for line in lines_of(server_log.result()) if line.get("done")]
     workers = [own[-1] for own in finished(kubectl, name)]

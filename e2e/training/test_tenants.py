@@ -87,7 +87,7 @@ class Tenants:
             "let one job read": lambda: self.dataset(tenant, access={"maxConcurrentJobs": 1}),
             "load what is not there": lambda: self.dataset(tenant, preload={"paths": ["none/"]}),
             "make a Preload": lambda: self.preload(tenant),
-            "make the Dataset anew": lambda: self.again(tenant),
+            "make the Dataset again": lambda: self.again(tenant),
         }
         action = dice.choice(sorted(actions))
         actions[action]()
@@ -216,7 +216,7 @@ def _seen(obj: Object) -> Object:
 def tenants(
     tdcs: None, store_filled: None, kubectl: Kubectl, reporter: Reporter, toolbox: str
 ) -> Iterator[Tenants]:
-    """Ten namespaces, each with a Dataset of the same bucket that lies where it is wanted."""
+    """Ten namespaces, each with a Dataset of the same bucket that is where it is wanted."""
     run = uuid.uuid4().hex[:6]
     names = [f"tenant-{letter}-{run}" for letter in LETTERS]
     operations.fill("small", bucket=BUCKET, made=FILES, reporter=reporter)

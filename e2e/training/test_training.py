@@ -59,7 +59,7 @@ def test_the_source_sends_each_byte_once_for_both_copies_and_what_the_job_reads_
     cold: Cold,
 ) -> None:
     """The files are small, and nodes feed each other all the same. What the job reads, each file in one of its pods,
-    before the load has brought it is not kept: with preload, the operator alone says what lies in the cache.
+    before the load has brought it is not kept: with preload, the operator alone says what is in the cache.
     """
     total = operations.manifest(demo.DATASET)["totalBytes"]
     assert cold.run.held == {}
@@ -69,7 +69,7 @@ def test_the_source_sends_each_byte_once_for_both_copies_and_what_the_job_reads_
     assert sizes[-1] == 2 * total
 
 
-def test_the_dataset_lies_whole_on_two_of_three_nodes(loaded: dict[str, int], workers: list[str]) -> None:
+def test_the_dataset_is_whole_on_two_of_three_nodes(loaded: dict[str, int], workers: list[str]) -> None:
     total = operations.manifest(demo.DATASET)["totalBytes"]
     assert len(loaded) == 2
     assert set(loaded) < set(workers)

@@ -41,12 +41,12 @@ def advise(prediction: Prediction) -> str:
         words.append(
             f"Only {_part(fraction)} of the dataset fits{'' if worth else ', which gains less than 1 %'}; with room "
             f"for all of it the job would run {ratio(best)} as fast as when it reads "
-            f"directly, with the {duration(load / fraction, beside=times.direct)} of loading it first "
+            f"directly, with the {duration(load / fraction, alongside=times.direct)} of loading it first "
             f"{ratio(times.direct / (load / fraction + times.warm))}."
         )
     saved = times.cold - times.preloaded
     if saved > 0.01 * times.cold:
-        takes, shorter = (duration(seconds, beside=times.direct) for seconds in (load, saved))
+        takes, shorter = (duration(seconds, alongside=times.direct) for seconds in (load, saved))
         words.append(f"Loading takes {takes} and makes the run {shorter} shorter:")
         words.append(
             "preload, even if the job has to wait for it."
@@ -65,7 +65,7 @@ def advise(prediction: Prediction) -> str:
 
 def _gain(*, times: _Times, load: float) -> list[str]:
     """What the cache gains, and whether that is worth it for this job alone."""
-    loaded_first, takes = load + times.preloaded, duration(load, beside=times.direct)
+    loaded_first, takes = load + times.preloaded, duration(load, alongside=times.direct)
     first = (
         f"Loaded before it starts, the job runs {ratio(times.direct / times.preloaded)} as fast as when it reads "
         f"directly; with the {takes} of loading {ratio(times.direct / loaded_first)}, from an empty cache "

@@ -62,7 +62,10 @@ def command(*, file: Path, as_json: bool, plot: Path | None) -> None:
     longest = max(run.seconds for run in runs.values())
     for name, run in runs.items():
         table.add_row(
-            name, duration(run.seconds, beside=longest), human(round(run.remote_bytes)), run.bottleneck.value
+            name,
+            duration(run.seconds, alongside=longest),
+            human(round(run.remote_bytes)),
+            run.bottleneck.value,
         )
     console = Console()
     console.print(table)

@@ -12,7 +12,7 @@ DEFAULT_STORE = StoreLimits(bytes_per_second=10 * GBIT, requests_per_second=10_0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scenario:
-    """A homogeneous GPU cluster beside an object store.
+    """A homogeneous GPU cluster next to an object store.
 
     Attributes:
         nodes: number of nodes.

@@ -182,7 +182,7 @@ def test_another_name_for_a_model_makes_an_artifact_of_that_name(made: Outcome, 
     first = compile_again(tmp_path / "mlp.onnx", output)
     second = compile_again(tmp_path / "mlp.onnx", output, name="classifier")
     assert (first.built, second.built) == (True, True)
-    assert first.manifest.key == made.manifest.key  # where the file lies does not matter
+    assert first.manifest.key == made.manifest.key  # where the file is does not matter
     assert artifacts.load(output, model="classifier").manifest.key == second.manifest.key
     assert not compile_again(tmp_path / "mlp.onnx", output, name="classifier").built
 

@@ -194,7 +194,7 @@ def test_200_random_corruptions_are_refused_without_a_crash(made: Path, tmp_path
     assert artifacts.load(source, model="mlp").run(INPUTS)
 
 
-def test_a_damaged_artifact_beside_a_good_one_does_no_harm(made: Path, tmp_path: Path) -> None:
+def test_a_damaged_artifact_next_to_a_good_one_does_no_harm(made: Path, tmp_path: Path) -> None:
     folder = tmp_path / "mixed"
     shutil.copytree(made / "artifacts", folder)
     for place in folder.iterdir():

@@ -87,7 +87,7 @@ def test_a_target_that_it_does_not_know_is_refused(environment: dict[str, str], 
     assert "the back end toy has no code for x86-64-v4: it knows x86-64-v2, x86-64-v3" in done.stderr
 
 
-def test_targets_lists_it_beside_the_built_in_ones(environment: dict[str, str]) -> None:
+def test_targets_lists_it_next_to_the_built_in_ones(environment: dict[str, str]) -> None:
     assert json.loads(run(environment, "-m", "tdcs_train.cli", "targets", "--json").stdout)["backends"] == [
         "onednn",
         "blas",

@@ -28,7 +28,7 @@ run whatever ends it. A test takes what it needs::
 
 When a test fails, its report has the paths of all logs and what they said since the test began.
 
-The folders are subjects; what several of them share stands beside this file:
+The folders are subjects; what several of them share stands next to this file:
 
 * ``operator_process``: the operator in a thread of the test. ``operator_command``: as a process with its real rights.
 * ``operator_holder``: that process with its Lease and its metrics, in a world.

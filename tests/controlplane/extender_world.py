@@ -130,7 +130,7 @@ def start_scheduler(plane: ControlPlane, extender_url: str, *, patient: bool = T
 
 @pytest.fixture
 def extender(control_plane: ControlPlane) -> Extender:
-    """The extender, and beside it a scheduler that waits for its answers."""
+    """The extender, and next to it a scheduler that waits for its answers."""
     extender = start_extender(control_plane)
     start_scheduler(control_plane, extender.url)
     return extender
@@ -139,7 +139,7 @@ def extender(control_plane: ControlPlane) -> Extender:
 def put_dataset(
     extender: Extender, kube: Kube, *, namespace: str, held: Mapping[str, int], name: str = "images"
 ) -> str:
-    """A Dataset whose one copy lies on these nodes, in bytes, as the extender knows; its annotation for a pod."""
+    """A Dataset whose one copy is on these nodes, in bytes, as the extender knows; its annotation for a pod."""
     kube.apply(
         {
             "apiVersion": "tdcs.io/v1alpha2",

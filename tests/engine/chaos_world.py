@@ -177,7 +177,7 @@ class ChaosWorld:
         await self.operator.stop()
         await self.operator.start()
 
-    async def read_anew(self) -> dict[str, dict[str, str]]:
+    async def read_again(self) -> dict[str, dict[str, str]]:
         """The checksums that a new pod reads of each Dataset."""
         found = {}
         for _, name in list(self.operator.server.store(DATASETS)):

@@ -61,7 +61,7 @@ def _job_service_is_installed() -> None:
 @SLOW
 @pytest.mark.usefixtures("_job_service_is_installed")
 @pytest.mark.timeout(360, func_only=True)
-def test_agents_load_beside_alluxios_own_ways() -> None:
+def test_agents_load_next_to_alluxios_own_ways() -> None:
     (found,) = lines("bench/cache/agent_loading.py", "one-node", "--part=0.005", "--rounds=1")
     ways = ("master_driven", "distributed_load", "distributed_load_batch_20")
     assert all(found[way]["files_per_s"] > 0 for way in ways)
@@ -70,7 +70,7 @@ def test_agents_load_beside_alluxios_own_ways() -> None:
 
 @SLOW
 @pytest.mark.timeout(360)
-def test_the_loader_before_the_agents_runs_beside_them() -> None:
+def test_the_loader_before_the_agents_runs_next_to_them() -> None:
     (found,) = lines("bench/cache/previous_loader.py", "--files=50")
     for nodes in ("nodes_1", "nodes_3"):
         assert all(found[loader][nodes]["files_per_s"] > 0 for loader in ("previous", "agents"))
@@ -94,7 +94,7 @@ def test_a_cache_that_holds_more_of_a_dataset_is_not_slower() -> None:
     "tests/engine/views/test_views.py::test_what_a_pod_reads_is_right_before_during_and_after_a_load_and_turns_native"
 )
 @pytest.mark.timeout(240)
-def test_a_volume_reads_all_files_beside_the_disk_and_both_fuse_clients() -> None:
+def test_a_volume_reads_all_files_next_to_the_disk_and_both_fuse_clients() -> None:
     rows = lines("-m", "bench.cache.read_speed", "--files=40", "--large=1", "--rounds=1", status=(0, 1))
     assert {(row["way"], row["files"]) for row in rows if row["way"] != "s3fs"} == {
         (way, kind) for way in ("disk", "view", "fuse-tuned", "fuse-stock") for kind in ("small", "large")

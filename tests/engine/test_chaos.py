@@ -74,7 +74,7 @@ async def test_whatever_is_killed_or_paused_no_byte_is_wrong_and_the_end_is_that
         assert not pod.wrong
         assert pod.count > 100
         print(f"{rounds} rounds, {pod.count} reads")
-        assert await world.read_anew() == world.sums()
+        assert await world.read_again() == world.sums()
         state = world.end_state()
         await world.restart_operator()
         await world.settled()

@@ -39,7 +39,7 @@ ONE, TWO = "node-1", "node-2"
 CAPACITY: Final = 256 << 20
 MASTER_WORKER = "alluxio.grpc.file.FileSystemMasterWorkerService"
 FILES = {f"{number:02}": os.urandom(30_000) for number in range(12)}
-SECRET = b"what lies outside of the mounted folder"
+SECRET = b"what is outside of the mounted folder"
 
 CALLS: Sequence[tuple[str, str, str, Mapping[str, Any], frozenset[Role]]] = (
     ("list mounts", FILE_SYSTEM, "GetMountTable", {}, frozenset({Role.OPERATOR, Role.READER})),

@@ -28,7 +28,7 @@ def scheduler_configuration(
     extender_url: str = f"http://127.0.0.1:{names.EXTENDER_PORT}",
     weight: int = EXTENDER_WEIGHT,
 ) -> dict[str, Any]:
-    """The configuration for one replica of kube-scheduler with the extender beside it.
+    """The configuration for one replica of kube-scheduler with the extender next to it.
 
     All feasible nodes are scored: kube-scheduler otherwise looks at a sample of a larger cluster, and the sample may
     miss the data.

@@ -53,5 +53,5 @@ def test_templates_name_targets_of_make_and_files_that_exist() -> None:
 def test_the_hooks_run_what_the_quick_tiers_run() -> None:
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
     tools = {match[1] for hook in hooks if (match := re.search(r"\.venv/bin/([\w-]+)", hook["entry"]))}
-    assert tools == {"ruff", "mypy", "lint-imports", "python"}
+    assert tools == {"ruff", "codespell", "mypy", "lint-imports", "python"}
     assert not [hook["id"] for hook in hooks if hook["language"] != "system"], "hooks fetch nothing"

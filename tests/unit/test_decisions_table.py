@@ -34,7 +34,7 @@ def names_in(file: Path) -> set[str]:
 
 
 def file_of(term: str, before: Path | None) -> Path | None:
-    """The file that a cell names: from the product's root or the repository's, or beside the file named before."""
+    """The file that a cell names: from the product's root or the repository's, or next to the file named before."""
     folders = [*FOLDERS, *([before.parent] if before is not None else [])]
     return next((folder / term for folder in folders if (folder / term).is_file()), None)
 

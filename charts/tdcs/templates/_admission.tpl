@@ -21,12 +21,12 @@ CacheCluster, of the values, and of FUSE clients where there are some. */}}
 
 {{/* Whether the cache's pods may mount this very folder of a node, in CEL, with the list above as variables.folders. Never one below it:
 whoever writes to a folder could plant a link there that leads anywhere on the node. No pod of a cache writes to the folder in which the
-default ones lie. Takes the expression of a path. */}}
+default ones are. Takes the expression of a path. */}}
 {{- define "tdcs.mayMount" -}}
 ({{ . }} in variables.folders || {{ . }}.matches('^/var/lib/tdcs/cache/[a-z0-9][a-z0-9.-]*$'))
 {{- end }}
 
-{{/* Whether a folder lies in another one of a CacheCluster, in CEL, with its folders as variables.shared and its rules as
+{{/* Whether a folder is in another one of a CacheCluster, in CEL, with its folders as variables.shared and its rules as
 variables.rules. */}}
 {{- define "tdcs.liesInAnother" -}}
 variables.shared.exists(m, {{ . }}.startsWith(m + '/')) ||

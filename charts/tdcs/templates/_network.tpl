@@ -65,7 +65,7 @@ matchExpressions:
 {{- end }}
 {{- end }}
 
-{{/* Ports of the release that no pod reaches but those that policies admit, as HOST:PORT: what the network probe tries beside a cache's. */}}
+{{/* Ports of the release that no pod reaches but those that policies admit, as HOST:PORT: what the network probe tries next to a cache's. */}}
 {{- define "tdcs.probeTargets" -}}
 {{- $name := include "tdcs.name" . }}
 {{- $nodes := printf "%s-nodes.%s.svc" $name .Release.Namespace }}

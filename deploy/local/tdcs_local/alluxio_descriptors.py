@@ -1,6 +1,6 @@
 """The descriptor set with which the engine speaks to Alluxio, made from the protos inside Alluxio's own jar.
 
-`python -m tdcs_local.alluxio_descriptors` writes `operator/tdcs/alluxio/alluxio.desc` anew. Needed only when
+`python -m tdcs_local.alluxio_descriptors` writes `operator/tdcs/alluxio/alluxio.desc` again. Needed only when
 the version in the pom changes; a test fails when it was forgotten.
 """
 

@@ -5,7 +5,7 @@ import zipfile
 from pathlib import Path
 
 COORDINATES = "maven-dependencies.txt"
-"""Beside the jars: what Maven fetched them as (`dependency:list`), for bills of materials."""
+"""Next to the jars: what Maven fetched them as (`dependency:list`), for bills of materials."""
 _NATIVE = (".so", ".dll", ".jnilib", ".dylib", ".a")
 # Alluxio's own FUSE library exists for Linux on x86-64 alone, so the others' libraries can go.
 _FOREIGN = re.compile(

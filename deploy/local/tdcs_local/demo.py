@@ -86,9 +86,9 @@ def run(*, reporter: Reporter, began: float) -> None:
     cluster_seconds = time.monotonic() - began
     kubectl = Kubectl()
     tags = images.ensure(SYSTEM_IMAGES, reporter=reporter)
-    with ThreadPoolExecutor(max_workers=1) as beside:
+    with ThreadPoolExecutor(max_workers=1) as alongside:
         # by far the largest image, and the last one needed: it travels while the rest starts
-        training = beside.submit(images.ensure, [TRAINING_IMAGE], reporter=reporter)
+        training = alongside.submit(images.ensure, [TRAINING_IMAGE], reporter=reporter)
         try:
             prepare_store(reporter=reporter)
             release.install(reporter=reporter, kubectl=kubectl, tags=tags)
@@ -299,7 +299,7 @@ def explanation(first: Run, *, size: int) -> str:
         else ""
     )
     return (
-        "The first job found no data on any node and read beside the load, which took each file from the store once\n"
+        "The first job found no data on any node and read next to the load, which took each file from the store once\n"
         f"for both nodes.{again}\n"
         "The others found all in place. Locality is of the pods that read: 1.00, no node was closer to it."
     )

@@ -20,7 +20,7 @@ EXISTS_NOT_UP = 3
 def up(*, reporter: Reporter) -> None:
     """Brings the cluster up from whatever there is. Changes nothing where all is well.
 
-    A cluster that was completed once is repaired; it is made anew only when its nodes cannot be started again.
+    A cluster that was completed once is repaired; it is made again only when its nodes cannot be started again.
     """
     name = cluster.name()
     if host.engine_answers() and cluster.look(name) is State.RUNNING:
@@ -41,7 +41,7 @@ def up(*, reporter: Reporter) -> None:
             _say_running(name, reporter)
             return
         if state is State.BROKEN:
-            reporter.say(f"the cluster {name} is made anew: {state.value}")
+            reporter.say(f"the cluster {name} is made again: {state.value}")
             cluster.delete(cluster=name, reporter=reporter)
         if state in {State.ABSENT, State.BROKEN}:
             host.require_programs("mmdebstrap", "iptables", reporter=reporter)
@@ -68,7 +68,7 @@ def down(*, reporter: Reporter, force: bool = False) -> None:
         raise LocalError(
             what=f"docker does not let this user in, so the cluster {name}, if there is one, stays",
             why="nothing was changed",
-            remedy="sudo usermod -aG docker $USER, then log in anew; or run as root",
+            remedy="sudo usermod -aG docker $USER, then log in again; or run as root",
         )
     if engine.state != "answers":
         kubeconfig.remove()
@@ -124,7 +124,7 @@ def status() -> tuple[list[str], int]:
 
 
 def _repaired(name: str, state: State, reporter: Reporter) -> State:
-    """What is left to do after all that can be mended without making the cluster anew was mended."""
+    """What is left to do after all that can be mended without making the cluster again was mended."""
     if state is State.FOREIGN:
         if not cluster.abandoned(name):
             raise cluster.foreign(name)

@@ -129,7 +129,7 @@ def own_pip_config() -> str:
     listing = shell.capture(
         [sys.executable, "-m", "pip", "config", "list"],
         what="pip could not tell its settings, which images are built with",
-        remedy="make the Python environment anew: rm -r .venv && make venv",
+        remedy="make the Python environment again: rm -r .venv && make venv",
     )
     return pip_config(listing)
 

@@ -145,7 +145,7 @@ def _engine(facts: Facts) -> list[Problem]:
         found.append(
             Problem(
                 what="docker runs, but your user may not use it",
-                remedy="sudo usermod -aG docker $USER, then log in anew; or run as root",
+                remedy="sudo usermod -aG docker $USER, then log in again; or run as root",
             )
         )
     elif facts.engine == "absent" and not facts.root:

@@ -95,7 +95,7 @@ class Reporter:
 
     def _reason(self, error: BaseException) -> str:
         """What went wrong, said by the innermost of the steps that it ends. The whole error is printed when the
-        command ends, which may be long after, as it waits for what runs beside."""
+        command ends, which may be long after, as it waits for what runs next to it."""
         if error is self._said or not isinstance(error, LocalError):
             return ""
         self._said = error

@@ -181,5 +181,5 @@ def explain(text: str) -> str:
             "docker asks for capabilities that this machine withholds: stop it, and `make up` starts it fitly"
         )
     if "permission denied" in lower and "docker.sock" in lower:
-        return "let your user use docker (`sudo usermod -aG docker $USER`, then log in anew), or run as root"
+        return "let your user use docker (`sudo usermod -aG docker $USER`, then log in again), or run as root"
     return ""

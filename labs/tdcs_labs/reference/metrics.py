@@ -61,7 +61,7 @@ _PROCESSES: Final[tuple[tuple[str, str, Callable[[], CollectorRegistry]], ...]] 
     ),
     (
         "Cache agent",
-        "The control port of the agent beside each cache worker (29990), path `/metrics`.",
+        "The control port of the agent next to each cache worker (29990), path `/metrics`.",
         _agent,
     ),
     (

@@ -39,7 +39,7 @@ _PROCESSES: Final[Mapping[Role, str]] = MappingProxyType(
         Role.OPERATOR: "The operator.",
         Role.MASTER: "Alluxio's master, one in each cache cluster.",
         Role.WORKER: "Alluxio's worker, each with a certificate of its own.",
-        Role.AGENT: "The cache agent beside each worker, each with a certificate of its own.",
+        Role.AGENT: "The cache agent next to each worker, each with a certificate of its own.",
         Role.READER: "The node plugins and the remote-read clients, one certificate for all nodes.",
         Role.FUSE: "Alluxio's FUSE clients, one certificate for all nodes of a cache cluster.",
         Role.MONITOR: "Prometheus, by the PodMonitors of the chart; and the extender, where it serves its metrics.",

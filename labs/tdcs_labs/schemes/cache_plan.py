@@ -178,7 +178,7 @@ class CachePlan(Scheme):
             return
         granted: dict[str, dict[str, float]] = {"": {}}
         for placement in mount_grant.placements:
-            copy = placement.want.ids[0] if placement.want.beside else ""
+            copy = placement.want.ids[0] if placement.want.alongside else ""
             held = {node: float(placement.bytes_for(node)) for node in placement.nodes}
             granted[copy] = {node: size for node, size in held.items() if size}
         self._take(first, granted[""], replicated=whole)
@@ -296,7 +296,7 @@ class CachePlan(Scheme):
             return None
         return JobData(
             nodes=at_data,
-            beside=tuple(replace(group, nodes=at_data) for group in job.groups),
+            alongside=tuple(replace(group, nodes=at_data) for group in job.groups),
             readers=job.groups,
             scores=self.scores(job),
             meets=lambda pods: {cached.dataset.name: self._meets(cached, pods, job=job)},
@@ -341,7 +341,7 @@ class CachePlan(Scheme):
                 self._meet(job, now=now)
 
     def _room_for(self, mine: Cached, nodes: set[str]) -> dict[str, int]:
-        """Bytes that the caches of some nodes could hold of a dataset beside those of others that are in use."""
+        """Bytes that the caches of some nodes could hold of a dataset next to those of others that are in use."""
         room = dict.fromkeys(nodes, float(usable_bytes(self.scenario)))
         for other_cached in self.cached.values():
             if other_cached is not mine and (

@@ -3,7 +3,7 @@
 The first job of a dataset reserves a cache for it: the whole dataset over at least four nodes (the
 replicas of Fluid's own examples) when there is room, what is left otherwise. When a later job starts and room is free
 by then, a cache that is too small grows (as its owner scales the runtime). Each cache is loaded at once (as by a
-DataLoad), beside the jobs' reads, which fill it as well.
+DataLoad), next to the jobs' reads, which fill it as well.
 Nothing is evicted for another dataset; when no job has read a dataset for a day its owner is assumed to
 delete it. A cache smaller than its dataset evicts its own least recently used blocks. Nodes that hold any
 of the dataset are preferred, all equally. There is no limit of jobs per cache and no second copy.

@@ -83,7 +83,7 @@ class Tier(Model):
     """A place for cached blocks on every cache node."""
 
     medium: Medium = "SSD"
-    """What the path lies on. MEM is for a tmpfs."""
+    """What the path is on. MEM is for a tmpfs."""
     path: (
         Annotated[
             str, Field(min_length=2, max_length=256, json_schema_extra=rules(PATH_RULE, NODE_FOLDER_RULE))
@@ -241,7 +241,7 @@ class Scaling(Model):
 
     protect: Protect = "All"
     """Which data protects the pod of a worker that holds its last copy: no drain, autoscaler or descheduler evicts it
-    (PodDisruptionBudget NAME-last-copies) until the data lies on another worker, or the worker has gone by itself. Not
+    (PodDisruptionBudget NAME-last-copies) until the data is on another worker, or the worker has gone by itself. Not
     so on a cordoned node without a notice of its end, as kubectl drain leaves it: that is most often restarted, so its
     worker may be evicted, and the data stays on its disk. All: any. Needed: what is read, waited for or pinned, or has
     a time that is not over; idle data goes with nodes that an autoscaler finds empty. Never: none."""
@@ -254,7 +254,7 @@ class Scaling(Model):
 _Bytes = Annotated[
     int | str,
     AfterValidator(_checked),
-    # With its rules inside: pydantic would drop those beside an optional field.
+    # With its rules inside: pydantic would drop those next to an optional field.
     WithJsonSchema(
         {**QUANTITY_SCHEMA, **rules(rule(ABOVE_ZERO, "must be a size above zero, such as 10Ti"), IN_RANGE)}
     ),
@@ -317,7 +317,7 @@ class CacheClusterSpec(Model):
             )
         ),
     ] = "Alluxio"
-    """Alluxio: a master, and a worker beside each agent, know of all that is cached, so that Alluxio's own clients can
+    """Alluxio: a master, and a worker next to each agent, know of all that is cached, so that Alluxio's own clients can
     read it. Native: the agents alone are the cache; no master, no worker and no JVM runs, the operator lists sources
     itself, and what Alluxio needs (profile, properties, journal, master, worker, image) is not used. It cannot be
     changed later."""
@@ -348,7 +348,7 @@ class CacheClusterSpec(Model):
                 "!has(self.tiers) || !has(oldSelf.tiers) || "
                 "self.tiers.map(tier, has(tier.path) ? tier.path : '') == "
                 "oldSelf.tiers.map(tier, has(tier.path) ? tier.path : '')",
-                "the path of a tier cannot be changed, because blocks and the views of running pods lie there: create "
+                "the path of a tier cannot be changed, because blocks and the views of running pods are there: create "
                 "another CacheCluster",
             )
         ),
@@ -439,7 +439,7 @@ class CacheClusterSpec(Model):
 
     @property
     def all_folders(self) -> list[str]:
-        """The folders of file sources that some namespace may use: those that lie in none of the others."""
+        """The folders of file sources that some namespace may use: those that are in none of the others."""
         found = {*self.source_folders, *(folder for rule in self.sources for folder in rule.folders)}
         return sorted(one for one in found if not any(one.startswith(f"{other}/") for other in found))
 
@@ -504,7 +504,7 @@ class CacheClusterStatus(StatusModel):
 
 
 class CacheCluster(Model):
-    """A cache on the nodes that train: a worker on every cache node, with engine Alluxio a master beside them. Many
+    """A cache on the nodes that train: a worker on every cache node, with engine Alluxio a master next to them. Many
     datasets share it."""
 
     spec: CacheClusterSpec = defaulted(CacheClusterSpec, **rules(ONE_OWNER, *NATIVE_RULES))

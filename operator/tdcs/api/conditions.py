@@ -104,7 +104,7 @@ CACHE_UNAVAILABLE = "CacheUnavailable"
 """A cache's master does not answer, for longer than a restart of it takes where something was ready."""
 
 CLAIM_LOST = "ClaimLost"
-"""The claim of a Dataset has lost its volume, which is made anew: no new pod can mount it until the two are bound."""
+"""The claim of a Dataset has lost its volume, which is made again: no new pod can mount it until the two are bound."""
 
 CLAIM_REFUSED = "ClaimRefused"
 """The API server refuses the claim of a Dataset, such as by a quota: the data is there, and no pod can mount it."""
@@ -146,7 +146,7 @@ PINNED_BEYOND_QUOTA = "PinnedBeyondQuota"
 """Pinned data that is there takes more than a quota allows."""
 
 POD_FAILED = "PodFailed"
-"""A pod of a job failed, and is made anew."""
+"""A pod of a job failed, and is made again."""
 
 POD_LOST = "PodLost"
 """A pod of a job was evicted, or is gone, and all pods are restarted, as the others cannot go on without it."""

@@ -59,7 +59,7 @@ class Preload(Selection):
 
 
 class Placement(Model):
-    """On which nodes the data lies."""
+    """On which nodes the data is."""
 
     mode: PlacementMode = "Auto"
     """Partition spreads one copy over the nodes, Replicate puts all of it on each, Auto replicates when every
@@ -206,13 +206,13 @@ class DatasetSpec(Model):
                 # With has(): the server also checks the rule against the bare default, {}.
                 "!has(self.copies) || self.copies == 1 || !has(self.mode) || self.mode != 'Replicate' || "
                 "has(self.nodeCount)",
-                "several copies with mode Replicate need nodeCount, because without it one copy lies on every "
+                "several copies with mode Replicate need nodeCount, because without it one copy is on every "
                 "node already: set nodeCount, or copies to 1",
                 field=".copies",
             )
         ),
     )
-    """On which nodes the data lies."""
+    """On which nodes the data is."""
     access: Access = defaulted(Access, **rules(*ACCESS_RULES))
     """How many jobs may read it at once."""
     eviction: Eviction = defaulted(Eviction, **rules(*EVICTION_RULES))
@@ -225,7 +225,7 @@ class DatasetSpec(Model):
     claim_size: Amount | None = None
     """The size that the PersistentVolumeClaim asks for and its volume has, such as 1Mi where a ResourceQuota or a
     LimitRange would refuse the size of the data; left out: the size of the data. It limits nothing, and counts when the
-    claim is made: delete the claim to have it made anew with another size."""
+    claim is made: delete the claim to have it made again with another size."""
 
 
 NOT_BELOW_COPIES = rule(
@@ -253,7 +253,7 @@ class NodeBytes(StatusModel):
     name: str
     """The node."""
     bytes: int
-    """Bytes of the copy that lie there."""
+    """Bytes of the copy that are there."""
     arriving: int | None = None
     """Bytes of the copy that it lacks and that are to be loaded onto it; left out when there are none."""
 
@@ -263,12 +263,12 @@ class Copy(StatusModel):
 
     id: str
     """It stays the same for as long as there is this copy, whatever becomes of the others; `clone-1` and so on for
-    further copies that spec.access made; `preloads` for what lies on the nodes to which Preloads brought some of the
+    further copies that spec.access made; `preloads` for what is on the nodes to which Preloads brought some of the
     data."""
     nodes: Annotated[list[NodeBytes], Field(json_schema_extra=one_value()), WrittenAlways()] = Field(
         default=[]
     )
-    """The nodes it lies on, and those that it is to lie on."""
+    """The nodes it is on, and those that it is to be on."""
     idle_since: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
     """Of a clone: since when no job reads it, nor waits for it."""
 
@@ -299,12 +299,12 @@ class Kept(Model):
 
 
 class Grant(StatusModel):
-    """What of a dataset may lie in the cache."""
+    """What of a dataset may be in the cache."""
 
     bytes: Measure = 0
     """Bytes of all copies."""
     slots: Measure = 0
-    """Of the 4096 slots that the data is divided into, those that may lie on some node."""
+    """Of the 4096 slots that the data is divided into, those that may be on some node."""
     reason: str = ""
     """Why it is no more: as the reason of the condition Granted."""
 
@@ -314,9 +314,9 @@ class OtherNamespaces(StatusModel):
 
     namespaces: int
     """How many other namespaces have a Dataset of the same source with the same rights. Blocks that several want on a
-    node lie there once."""
+    node are there once."""
     bytes: Measure = 0
-    """Bytes that lie on nodes for them alone. Their quotas count these; jobs of this Dataset can read them, too."""
+    """Bytes that are on nodes for them alone. Their quotas count these; jobs of this Dataset can read them, too."""
 
 
 class DatasetStatus(StatusModel):
@@ -343,10 +343,10 @@ class DatasetStatus(StatusModel):
     """Number of its files."""
     cached_bytes: Measure = 0
     """Bytes that are cached somewhere, each counted once, also where another Dataset of the same source wants them:
-    jobs can read those too. What lies on this Dataset's own nodes is in `loadedBytes` and `copies`."""
+    jobs can read those too. What is on this Dataset's own nodes is in `loadedBytes` and `copies`."""
     physical_bytes: Measure = 0
     """Bytes in the cache, every copy of a block counted, those of other Datasets of the same source in this namespace
-    too. What lies there for other namespaces alone is in `otherNamespaces`."""
+    too. What is there for other namespaces alone is in `otherNamespaces`."""
     other_namespaces: OtherNamespaces | None = None
     """Other namespaces with the same source, by their number; left out when there is none."""
     cached_ratio: Share = 0.0
@@ -356,7 +356,7 @@ class DatasetStatus(StatusModel):
     node when replicated, once for each copy when partitioned, less what found no room, and less the files that cannot
     be had where spec.preload.failedFiles is Ignore."""
     loaded_bytes: Measure = 0
-    """Those of the wanted bytes that lie on the nodes where they are wanted."""
+    """Those of the wanted bytes that are on the nodes where they are wanted."""
     loaded_ratio: Share = 0.0
     """loadedBytes over wantedBytes, between 0 and 1. A job's readiness percent is compared with it."""
     loaded: str | None = None
@@ -367,14 +367,14 @@ class DatasetStatus(StatusModel):
     """Bytes a second that nodes copy from each other meanwhile: the source sends each byte about once, however many
     copies there are."""
     rate: str | None = None
-    """bytesPerSecond in a readable unit, while something is being loaded, and beside it copiedBytesPerSecond, such as
+    """bytesPerSecond in a readable unit, while something is being loaded, and next to it copiedBytesPerSecond, such as
     12 MiB/s + 24 MiB/s copied; for display only."""
     cached: str | None = None
     """cachedRatio as a whole percentage, rounded down, such as 95%; for display only."""
     size: str | None = None
     """totalBytes in a readable unit, such as 1.2 MiB; for display only."""
     copies: Annotated[list[Copy], Field(json_schema_extra=list_map("id"))] = Field(default=[])
-    """The copies that spec.placement asks for, and on which nodes they lie; after them, as one, what lies on the nodes
+    """The copies that spec.placement asks for, and on which nodes they are; after them, as one, what is on the nodes
     to which Preloads of this Dataset brought some of the data."""
     copy_count: Measure = 0
     """How many of the copies that spec.placement asks for have data on a node; what reads brought, where nothing is
@@ -401,7 +401,7 @@ class DatasetStatus(StatusModel):
     kept: Annotated[list[Kept], Field(max_length=KEPT_PRELOADS, json_schema_extra=list_map("name"))] = Field(
         default=[]
     )
-    """What finished Preloads loaded beside spec.preload: the newest 16, and fewer when their paths and nodes take more
+    """What finished Preloads loaded next to spec.preload: the newest 16, and fewer when their paths and nodes take more
     than 512 KiB. It is kept until spec changes."""
     active_jobs: Measure = 0
     """TrainingJobs of this Dataset that were admitted and have not ended."""

@@ -89,7 +89,7 @@ _URI_RULES = rules(
     ),
     rule(
         "!self.matches('[\\\\p{Cc}\\\\p{Cf}\\\\p{Co}\\\\p{Zl}\\\\p{Zp}]')",
-        "must have no characters that cannot be seen, such as U+200B or U+202E: write the name anew",
+        "must have no characters that cannot be seen, such as U+200B or U+202E: write the name again",
     ),
 )
 

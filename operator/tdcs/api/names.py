@@ -24,7 +24,7 @@ OPERATOR_ACCOUNT: Final = "tdcs-operator"
 SECRETS_ROLE: Final = "tdcs-dataset-secrets"
 IDENTITY_ROLE: Final = "tdcs-identity"
 ANNOTATION_SHARE_WEIGHT: Final = f"{GROUP}/share-weight"
-"""Annotation of a namespace: how large its share of the cluster is beside those of others, such as 2; 1 without it."""
+"""Annotation of a namespace: how large its share of the cluster is next to those of others, such as 2; 1 without it."""
 ANNOTATION_QUEUE_STOP: Final = f"{GROUP}/queue-stop-policy"
 """Annotation of a namespace, in Kueue's words. Hold: no TrainingJob of it starts. HoldAndDrain: those that run are
 suspended, too, and queue again."""
@@ -49,7 +49,7 @@ CLONE_COPY: Final = "clone-"
 """How the ids of copies begin that `spec.access` made."""
 
 PRELOADED_COPY: Final = "preloads"
-"""Among the copies in a Dataset's status: what lies on the nodes to which its Preloads brought some of it."""
+"""Among the copies in a Dataset's status: what is on the nodes to which its Preloads brought some of it."""
 
 # Annotations, labels, finalizers.
 ANNOTATION_DATASETS: Final = "tdcs.io/datasets"
@@ -87,7 +87,7 @@ ANNOTATION_WANTED: Final = "tdcs.io/wanted-since"
 ANNOTATION_VOLUME_BOUND: Final = "tdcs.io/volume-bound"
 """On the claim of a Dataset: its volume was bound before it was."""
 ANNOTATION_RESTARTED: Final = "tdcs.io/restarted"
-"""On the pod template of a cache worker: when it was last to be started anew; a new value does that."""
+"""On the pod template of a cache worker: when it was last to be started again; a new value does that."""
 LABEL_PLACE_BY_DATA: Final = "tdcs.io/place-by-data"
 """On a pod: "false" leaves its placement to its own scheduler, without regard to what it mounts."""
 LABEL_TRAINING_JOB: Final = "tdcs.io/training-job"
@@ -135,7 +135,7 @@ READER_VERSIONS: Final = "versions"
 READER_MOUNT: Final = "mnt"
 """Below it: the file system, with a folder for each of them."""
 READER_SOCKET: Final = "holder.sock"
-"""Beside it: the socket of the process that holds the session."""
+"""Next to it: the socket of the process that holds the session."""
 READER_FILE_SYSTEM: Final = "fuse.tdcs"
 """Its type, as /proc/self/mountinfo has it."""
 READER_NUMBERED: Final = "@"
@@ -330,7 +330,7 @@ def refused_folder(*, mount: str) -> str:
 
 
 def mount_digest(mount: str) -> str:
-    """How what lies on a disk names a mount: 32 hexadecimal digits."""
+    """How what is on a disk names a mount: 32 hexadecimal digits."""
     return hashlib.sha256(mount.encode()).hexdigest()[:32]
 
 

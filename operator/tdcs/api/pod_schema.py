@@ -132,7 +132,7 @@ _RESOURCE_NAMES = rule(
 
 
 def _one_of(description: str, *values: str) -> dict[str, Any]:
-    """One of a few words, or none. A rule and no enumeration: beside the error of an enumeration the API server says
+    """One of a few words, or none. A rule and no enumeration: next to the error of an enumeration the API server says
     that it did not look at the rules."""
     listed = ", ".join(f"'{value}'" for value in ("", *values))
     return {
@@ -294,7 +294,7 @@ _POD_SPEC: dict[str, Any] = {
             "description": "The PriorityClass: that of scheduling.priorityClassName, which is the better place for it.",
             "maxLength": 253,
         },
-        "overhead": _quantities("What the pods take beside their containers."),
+        "overhead": _quantities("What the pods take next to their containers."),
         "containers": {
             **_objects("The containers; each gets the datasets mounted.", limit=64, **_CONTAINER),
             **rules(

@@ -2,7 +2,7 @@
 the pods are made.
 
 Of each field the rule that is the same in all versions of Kubernetes; what newer ones may allow is left to them. Rules,
-not minimums and enumerations: beside an error of these the API server adds that it did not look at the rules.
+not minimums and enumerations: next to an error of these the API server adds that it did not look at the rules.
 """
 
 from collections.abc import Mapping

@@ -28,7 +28,7 @@ _FROZEN = ("datasetRef", "paths", "percent", "amount", "copies", "nodes", "start
 def _frozen(field: str) -> dict[str, str]:
     return rule(
         f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})",
-        "cannot be changed: delete the Preload and create it anew",
+        "cannot be changed: delete the Preload and create it again",
         field=f".{field}",
     )
 
@@ -71,7 +71,7 @@ class PreloadSpec(Selection):
     bandwidth: Bandwidth = None
     """The most bytes a second that are read from the source, over all nodes, such as 100M; left out, no limit."""
     verify: Verify = "None"
-    """Whether the content of what lies on the nodes is compared with the source at the end: All reads every file of it
+    """Whether the content of what is on the nodes is compared with the source at the end: All reads every file of it
     again, Sampled a twentieth of the bytes, at least some ten files. Copies that differ are loaded again once."""
     suspend: bool = False
     """True stops loading and keeps what was loaded; false goes on with what is missing."""
@@ -98,11 +98,11 @@ class PreloadStatus(StatusModel):
     bytes_total: Measure = 0
     """Bytes that were asked for, every copy counted, also those for which there is no room."""
     bytes_done: Measure = 0
-    """Those that lie there."""
+    """Those that are there."""
     files_total: Measure = 0
     """Files that are meant."""
     files_done: Measure = 0
-    """Those that lie whole on all of their nodes; counted by the listing after each load."""
+    """Those that are whole on all of their nodes; counted by the listing after each load."""
     bytes_per_second: int = 0
     """Bytes a second that the running load reads from the source, over all nodes; after the end, as last reported."""
     copied_bytes_per_second: int = 0
@@ -111,7 +111,7 @@ class PreloadStatus(StatusModel):
     """bytesDone over bytesTotal as a whole percentage; left out while nothing is known of it, and 99% at most of a
     Preload that has failed. For display only."""
     rate: str | None = None
-    """bytesPerSecond in a readable unit, and beside it copiedBytesPerSecond, such as 12 MiB/s + 24 MiB/s copied; left
+    """bytesPerSecond in a readable unit, and next to it copiedBytesPerSecond, such as 12 MiB/s + 24 MiB/s copied; left
     out after the end. For display only."""
     verified_bytes: int = 0
     """Bytes of copies that were compared with the source."""

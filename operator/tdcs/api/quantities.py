@@ -79,7 +79,7 @@ QUANTITY_SCHEMA: Mapping[str, Any] = MappingProxyType(
     {
         "x-kubernetes-int-or-string": True,
         "anyOf": [{"type": "integer"}, {"type": "string"}],
-        # No pattern: each field has a rule that says in words what it holds, and would have a second error beside that.
+        # No pattern: each field has a rule that says in words what it holds, and this would add a second error.
         "maxLength": MOST_CHARACTERS,
     }
 )

@@ -85,7 +85,7 @@ class RunPolicy(Model):
     have."""
     active_deadline_seconds: Annotated[int, Field(ge=1)] | None = None
     """Seconds after its start at which a job that still runs fails; a job that was resumed or restarted as a whole
-    starts anew."""
+    starts again."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0)] | None = None
     """Seconds after its end at which the TrainingJob and its pods are deleted; left out, they are kept."""
     clean_pod_policy: Literal["Running", "All", "None"] = "Running"

@@ -57,7 +57,7 @@ def _positive(value: int | str) -> int | str:
 
 
 def _quantity_above_zero(message: str) -> WithJsonSchema:
-    """The schema of a quantity with its rule inside: pydantic would drop a rule beside an optional one."""
+    """The schema of a quantity with its rule inside: pydantic would drop a rule next to an optional one."""
     return WithJsonSchema(
         {**QUANTITY_SCHEMA, "x-kubernetes-validations": [rule(ABOVE_ZERO, message), IN_RANGE]}
     )

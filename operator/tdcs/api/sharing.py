@@ -121,7 +121,7 @@ EVICTION_RULES = (
 
 _POLICY_NAME: Final = "^[A-Z][A-Za-z0-9]{1,62}$"
 _WHICH_POLICY: Final = (
-    f"must be LRU, LRFU, NextUse, {PIN} or {TIMED}, in this spelling, or the name of a policy that is installed beside "
+    f"must be LRU, LRFU, NextUse, {PIN} or {TIMED}, in this spelling, or the name of a policy that is installed with "
     "the operator, which begins with a capital letter"
 )
 
@@ -146,7 +146,7 @@ class Eviction(Model):
     """LRU: when others need its room, the least recently used of the idle Datasets first. LRFU: as LRU, and often used
     ones stay longer. NextUse: what waiting jobs will read stays, the first of the queue before all. Pin: never. Timed:
     not before its time (ttl or schedule), and then whether room is needed or not. Or the name of a policy that is
-    installed beside the operator."""
+    installed next to the operator."""
     ttl: (
         Annotated[
             Duration,
@@ -465,7 +465,7 @@ class SourceRule(Model):
     ] = Field(default=[])
     """Stores by their endpoint, as in a Dataset's options, such as http://store.example:9000; https://s3.amazonaws.com
     is Amazon S3, which Datasets without an endpoint use. A store inside the cluster must be named here. * means any
-    other, by name or address; so does an empty list beside buckets."""
+    other, by name or address; so does an empty list next to buckets."""
     buckets: Annotated[
         list[
             Annotated[
@@ -497,7 +497,7 @@ class SourceRule(Model):
         ]
         | None
     ) = None
-    """Certificates of authorities in PEM that are trusted for these stores beside the public ones, by all that speaks
+    """Certificates of authorities in PEM that are trusted for these stores next to the public ones, by all that speaks
     to them: the operator, agents, and Alluxio's master and workers."""
     proxy: (
         Annotated[str, Field(min_length=1, max_length=256, **worded(_PROXY, "must be http://HOST[:PORT]"))]

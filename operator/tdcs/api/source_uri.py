@@ -81,7 +81,7 @@ AZURE_SCHEMES: Final = frozenset({"az", "abfs", "abfss"})
 """Spellings of Azure's containers, of which the first one is canonical."""
 
 CLOUD_SCHEMES: Final = AZURE_SCHEMES | {"gs"}
-"""Object stores with an API of their own, beside S3."""
+"""Object stores with an API of their own, next to S3."""
 
 CLAIM_SCHEME: Final = "pvc"
 """A PersistentVolumeClaim of the Dataset's namespace."""
@@ -157,7 +157,7 @@ def is_native_only(uri: str) -> bool:
 
 
 def endpoint_of(uri: str, *, named: str | None) -> str | None:
-    """The URL of the store that a source lies in; None for a folder or a claim, and for Amazon S3.
+    """The URL of the store that a source is in; None for a folder or a claim, and for Amazon S3.
 
     Args:
         uri: of the source.

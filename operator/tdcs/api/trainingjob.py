@@ -1,4 +1,4 @@
-"""TrainingJob: a distributed training run that is placed where its data lies."""
+"""TrainingJob: a distributed training run that is placed where its data is."""
 
 import re
 from dataclasses import dataclass
@@ -73,7 +73,7 @@ class Readiness(Model):
 
     percent: Annotated[int, Field(ge=0, le=100)] = 0
     """Share of the bytes, in whole percent. With 0 the job starts as soon as the dataset can be read, and loading
-    goes on beside it. A dataset of which everything that fits is loaded, or that is not preloaded, never holds
+    goes on next to it. A dataset of which everything that fits is loaded, or that is not preloaded, never holds
     the job back."""
     timeout: Duration | None = None
     """How long after the job's creation it waits for that share, as in 30m; then it starts with what is there.
@@ -191,7 +191,7 @@ class TrainingJobSpec(Model):
                     ),
                     rule(
                         "!self.exists(one, self.exists(other, other.mountPath.startsWith(one.mountPath + '/')))",
-                        "a mountPath lies below another's, whose volume is read-only: mount the datasets side by side",
+                        "a mountPath is below another's, whose volume is read-only: mount the datasets side by side",
                     ),
                     rule(
                         "size(self) == size(oldSelf) && self.all(one, oldSelf.exists(old, old.name == one.name && "

@@ -8,7 +8,7 @@ from tdcs.api.readers import READERS_PATTERN
 NAME_LIMIT = 50
 """The longest name whose pods' host names, such as NAME-launcher-0, still fit a DNS label of 63 characters."""
 
-FROZEN = "cannot be changed once created: delete the TrainingJob and create it anew"
+FROZEN = "cannot be changed once created: delete the TrainingJob and create it again"
 
 _SYSTEM_FOLDERS = frozenset(
     {
@@ -264,7 +264,7 @@ SPEC_RULES = rules(
     rule(
         "!has(self.elastic) || self.elastic.minReplicas > self.elastic.maxReplicas || "
         "(self.workers >= self.elastic.minReplicas && self.workers <= self.elastic.maxReplicas)",
-        "the number of workers must lie between elastic.minReplicas and elastic.maxReplicas",
+        "the number of workers must be between elastic.minReplicas and elastic.maxReplicas",
         field=".workers",
     ),
     rule(
@@ -309,7 +309,7 @@ _ADMITTED = (
 
 RUNS = (
     "cannot be changed while the job is admitted: suspend it (spec.runPolicy.suspend) and wait until its state is "
-    "Suspended, or delete it and create it anew"
+    "Suspended, or delete it and create it again"
 )
 
 
@@ -354,7 +354,7 @@ WHILE_WAITING = (
     _while_waiting("runPolicy.failurePolicy.onExitCodes", optional=True),
     KEPT_DEADLINE,
 )
-"""What may change of a job that waits or is suspended: its children are then made anew. It keeps its age."""
+"""What may change of a job that waits or is suspended: its children are then made again. It keeps its age."""
 
 NAME_RULE = rule(
     f"self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= {NAME_LIMIT}",

@@ -92,22 +92,22 @@ class DataMeeting(StatusModel):
     copy is brought to the nodes that the job gets, before its pods start. Remote: its pods read from other nodes as
     long as they run."""
     reason: Literal["SpecFixesNodes", "NoRoomInCache", "CostsLess"] | None = None
-    """Why they read from other nodes. SpecFixesNodes: the Dataset's spec says on how many nodes a copy lies
+    """Why they read from other nodes. SpecFixesNodes: the Dataset's spec says on how many nodes a copy is
     (placement.nodeCount or a mode other than Auto), or nothing is preloaded. NoRoomInCache: the caches of its nodes
-    have no room for it beside data that is in use, or the nodes have none that the Dataset may use. CostsLess: the job
+    have no room for it next to data that is in use, or the nodes have none that the Dataset may use. CostsLess: the job
     ends before it would gain from it."""
     nodes: list[str] = Field(default=[])
     """The nodes that the choice is for: those that its pods are expected on, then those that they are on; the first 128
     by name."""
     nodes_without_room: list[str] = Field(default=[])
-    """Grow: those of these nodes whose cache has no room for the copy beside data that is in use; the copy is not
+    """Grow: those of these nodes whose cache has no room for the copy next to data that is in use; the copy is not
     brought there, and their pods read from other nodes."""
     bytes: int | None = None
     """Grow: bytes that these nodes lacked."""
     bytes_per_node: int | None = None
     """Grow: the same of one of them."""
     grow_seconds: int | None = None
-    """What growing was expected to cost the job, beyond its time beside its data; absent where a copy may not grow."""
+    """What growing was expected to cost the job, beyond its time next to its data; absent where a copy may not grow."""
     remote_seconds: int | None = None
     """What reading from other nodes was expected to cost it."""
     wait_seconds: int | None = None
@@ -228,8 +228,7 @@ class DataWait(StatusModel):
 
 
 class QueueRecord(StatusModel):
-    """What the operator's own queue has counted and decided about a job, beside the conditions; an operator that starts
-    goes on from it."""
+    """What the operator's own queue has counted and decided about a job; an operator that starts goes on from it."""
 
     passed: int | None = None
     """How many jobs that came later were admitted before it. It counts on when the job gives its room back, and ends
@@ -267,7 +266,7 @@ class TrainingJobStatus(StatusModel):
     conditions: Conditions = Field(default=[])
     """DataReady: its datasets can be read and are cached as far as asked (of a job that runs: were, when it started),
     and the PersistentVolumeClaims that its templates name exist. Queued: it waits for its turn, and for room for all
-    its pods. Admitted: its pods may exist. Running: all pods are ready. Restarting: a pod failed and is made anew,
+    its pods. Admitted: its pods may exist. Running: all pods are ready. Restarting: a pod failed and is made again,
     alone or with all others (runPolicy.failurePolicy). Suspended: as runPolicy.suspend asks. NodesRequested: nodes
     that are not there are asked for (operator.nodeProvisioning). Succeeded and Failed: how it ended."""
     replica_statuses: Annotated[list[ReplicaStatus], Field(json_schema_extra=list_map("name"))] = Field(
@@ -301,7 +300,7 @@ class TrainingJobStatus(StatusModel):
     locality_percent: str | None = None
     """locality as a whole percentage, rounded down, such as 95%; for display only."""
     local_share: float | None = None
-    """Mean over the pods of the share of the data that lies on the pod's own node."""
+    """Mean over the pods of the share of the data that is on the pod's own node."""
     copies: Annotated[list[CopyUse], Field(json_schema_extra=list_map("dataset"))] = Field(default=[])
     """Which copy of each dataset the job reads, chosen when it is admitted: the one with room near it, then the one
     that fewest jobs read."""

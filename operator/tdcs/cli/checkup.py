@@ -44,7 +44,7 @@ OLD_KERNEL: Final = (5, 12)
 """Nodes with an older kernel mount volumes by older calls."""
 
 OVERLAY_KERNEL: Final = (6, 5)
-"""From this one on, what lies on a node is read without a process of TDCS between."""
+"""From this one on, what is on a node is read without a process of TDCS between."""
 
 NAMED: Final = 5
 """So many nodes or Datasets are named."""
@@ -413,7 +413,7 @@ def _kernels(nodes: Sequence[Object]) -> Iterator[CheckupFinding]:
         yield CheckupFinding(about="Cluster", state="note", text=text)
     if slower:
         text = (
-            f"the kernel of {_first(slower)} is older than 6.5: pods there read what lies on the node through a "
+            f"the kernel of {_first(slower)} is older than 6.5: pods there read what is on the node through a "
             "process of TDCS, which is slower"
         )
         yield CheckupFinding(about="Cluster", state="note", text=text)

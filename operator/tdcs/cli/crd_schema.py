@@ -146,7 +146,7 @@ def _with_bounds_in_words(schema: Schema) -> Schema:
 
 
 def _joined(definition: Schema, siblings: Schema) -> Schema:
-    """A definition with what stands beside its reference: rules add up, everything else is replaced."""
+    """A definition with what stands next to its reference: rules add up, everything else is replaced."""
     joined = {**definition, **siblings}
     if _RULES in definition and _RULES in siblings:
         joined[_RULES] = [*definition[_RULES], *siblings[_RULES]]

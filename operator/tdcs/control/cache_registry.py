@@ -121,7 +121,7 @@ class Cache:
     count_elsewhere: CountElsewhere = nowhere
     claims: ClaimSources = NO_CLAIMS
     connect: Callable[[Sequence[WorkerInfo]], None] = lambda workers: None
-    beside: asyncio.Task[None] | None = None
+    alongside: asyncio.Task[None] | None = None
 
 
 class Caches(Protocol):
@@ -245,8 +245,8 @@ class CachePool:
             transfer.cancel()
         await asyncio.gather(*transfers, return_exceptions=True)
         for cache in self._caches.values():
-            if cache.beside is not None:
-                cache.beside.cancel()
-                await asyncio.gather(cache.beside, return_exceptions=True)
+            if cache.alongside is not None:
+                cache.alongside.cancel()
+                await asyncio.gather(cache.alongside, return_exceptions=True)
             await cache.agents.close()
             await cache.engine.close()

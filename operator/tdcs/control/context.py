@@ -155,7 +155,7 @@ class Settings:
         default=names.OPERATOR_ACCOUNT,
     )
     internal_networks: tuple[str, ...] = option(
-        "Network of the cluster, such as 10.96.0.0/12, beside those that nodes and ServiceCIDRs name: Datasets may "
+        "Network of the cluster, such as 10.96.0.0/12, next to those that nodes and ServiceCIDRs name: Datasets may "
         "use a store there only by a rule that names it. May be given several times.",
         default=(),
     )

@@ -36,7 +36,7 @@ NOTHING: Amounts = MappingProxyType({})
 class JobPod:
     """A pod's place in a TrainingJob: the Indexed Job that owns it, its role, its index.
 
-    The owner counts, and not the label with the job's name: others may carry that label, and a job that is made anew
+    The owner counts, and not the label with the job's name: others may carry that label, and a job that is made again
     has the name of the one before.
     """
 

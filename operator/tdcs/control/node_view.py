@@ -13,7 +13,7 @@ from tdcs.model.pod_resources import amounts
 
 
 class NodeDirectory:
-    """The nodes as planners see them, made anew only where something has changed.
+    """The nodes as planners see them, made again only where something has changed.
 
     A pass over one object does not look into hundreds of nodes for that: equal views are the same objects.
 

@@ -83,7 +83,7 @@ class OperatorMetrics:
         ).set_to_current_time()
         Counter(
             f"{_PREFIX}_lease_losses",
-            "How often this operator lost its Lease and began anew, since its container started.",
+            "How often this operator lost its Lease and began again, since its container started.",
             registry=self.registry,
         ).inc(lease_losses)
 

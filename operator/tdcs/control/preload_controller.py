@@ -120,7 +120,7 @@ class PreloadController:
         if owner is None:
             text = (
                 f"there is no Dataset {name} in namespace {key.namespace} (spec.datasetRef): create it, or create the "
-                "Preload anew with another name"
+                "Preload again with another name"
             )
             return dataclasses.replace(view, waiting=(Reason.MISSING.value, text))
         try:

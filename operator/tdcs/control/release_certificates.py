@@ -163,7 +163,7 @@ class Certificates:
         listed = (await self._api.list(SECRETS, namespace=self._namespace, labels=labels)).items
         found = {str(one["metadata"]["name"]): one for one in listed if _role(one) is not None}
         found.pop(self.settings.authority, None)
-        # By its name: one that is not listed by its label would be taken for missing, and all be made anew.
+        # By its name: one that is not listed by its label would be taken for missing, and all be made again.
         stored = await self._api.get(SECRETS, name=self.settings.authority, namespace=self._namespace)
         state.identities = {
             name: identity

@@ -67,9 +67,9 @@ def _is_another_mistake(old: Condition, new: Condition) -> bool:
     return changes and new.reason in WARNINGS
 
 
-def _compared(status: Mapping[str, Any], beside: Collection[str], *, messages: bool) -> dict[str, Any]:
+def _compared(status: Mapping[str, Any], alongside: Collection[str], *, messages: bool) -> dict[str, Any]:
     """What of a status is a reason to write it."""
-    found = {name: value for name, value in status.items() if name not in beside}
+    found = {name: value for name, value in status.items() if name not in alongside}
     if not messages:
         conditions = found.get("conditions") or ()
         found["conditions"] = [
@@ -85,7 +85,7 @@ async def publish_status(
     obj: Object,
     status: Model,
     findings: Sequence[Finding],
-    beside: Collection[str] = (),
+    alongside: Collection[str] = (),
     messages: bool = True,
     unchanged: bool = False,
 ) -> Object:
@@ -95,7 +95,7 @@ async def publish_status(
         resource: the kind of `obj`.
         obj: the custom resource as read in this pass.
         status: the wanted status; its conditions and generation are filled in here.
-        beside: fields that are written beside others only: when nothing else differs, they are no reason to write.
+        next to it: fields that are written next to others only: when nothing else differs, they are no reason to write.
         messages: whether another message of a condition is a reason to write.
         unchanged: write only if nobody has changed the object since it was read.
 
@@ -111,14 +111,16 @@ async def publish_status(
         "observedGeneration": generation,
         "conditions": [condition.model_dump(by_alias=True, mode="json") for condition in conditions],
     }
-    if _compared(wanted, beside, messages=messages) == _compared(current(obj), beside, messages=messages):
+    if _compared(wanted, alongside, messages=messages) == _compared(
+        current(obj), alongside, messages=messages
+    ):
         return obj
     known_by = ("name", "namespace", "uid", *(("resourceVersion",) if unchanged else ()))
     identity = {key: metadata[key] for key in known_by if metadata.get(key)}
     try:
         await context.api.apply_status(resource, obj={"metadata": identity, "status": wanted})
     except (NotFoundError, ConflictError):
-        return obj  # deleted, or deleted and made anew: the next pass sees the new one
+        return obj  # deleted, or deleted and made again: the next pass sees the new one
     for condition in changed(before=known, after=conditions):
         warns = condition.reason in WARNINGS
         _log.log(

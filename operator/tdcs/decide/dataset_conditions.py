@@ -205,7 +205,7 @@ def loaded(
     failures: Failures | None = None,
     absent: Sequence[str] = (),
 ) -> list[Finding]:
-    """Everything that was to be cached lies on its nodes, but for files that cannot be had. `absent`: those of these
+    """Everything that was to be cached is on its nodes, but for files that cannot be had. `absent`: those of these
     nodes with agents that are away, and may be back with what they have."""
     where = placed(placement)
     reason, text = "Loaded", f"{own_extent(held, placement, progress)}{manner(placement)}{_away(absent)}"
@@ -223,7 +223,7 @@ def _away(absent: Sequence[str]) -> str:
         return ""
     more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""
     return (
-        f"; the agent of {', '.join(absent[:3])}{more} is away: what lies there is not among the copies until it is "
+        f"; the agent of {', '.join(absent[:3])}{more} is away: what is there is not among the copies until it is "
         "back, and is loaded on other nodes when it stays away"
     )
 
@@ -412,7 +412,7 @@ def _too_few(placement: WantPlacement) -> str:
     subject = "spec.placement asks" if is_dataset else "spec.copies, or its Dataset's spec.placement, asks"
     labels = " and the labels of spec.placement.nodeSelector" if want.node_selector else ""
     return (
-        f"it lies on {counted(node_count, 'node')}, and {subject} for {wish}: only {placement.eligible} live cache "
+        f"it is on {counted(node_count, 'node')}, and {subject} for {wish}: only {placement.eligible} live cache "
         f"{'node has' if placement.eligible == 1 else 'nodes have'} room{labels}. Add cache nodes, or ask for fewer"
     )
 
@@ -424,7 +424,7 @@ def so_far(progress: WantProgress) -> str:
 
 
 def own_extent(held: Holdings, placement: WantPlacement, progress: WantProgress) -> str:
-    """How much of the data lies on the nodes that a want has chosen, such as ``1.2 MB of 3.0 MB on 2 nodes``: what
+    """How much of the data is on the nodes that a want has chosen, such as ``1.2 MB of 3.0 MB on 2 nodes``: what
     other Datasets of the source have elsewhere is theirs."""
     nodes = counted(len(progress.holders), "node")
     return f"{human(cached_of(placement, progress))} of {human(held.total_bytes)} on {nodes}"

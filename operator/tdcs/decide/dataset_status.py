@@ -40,13 +40,13 @@ def with_data(
     """The status with its fields about the data: size, location, and progress of loads.
 
     Args:
-        held: what lies where.
+        held: what is where.
         placement: what the Dataset's own spec came to; None when it wants nothing, or nothing is known yet.
         progress: how far that is.
         readable: how far by what can be read now, which its copies are counted by; the same when left out.
         brought: what its Preloads came to, and how much of that can be read.
         cloned: what its further copies came to, likewise.
-        others: what lies there for other namespaces; None when nobody else has the source.
+        others: what is there for other namespaces; None when nobody else has the source.
     """
     has_files, done, lacks = bool(held.total_files), progress or WantProgress(), failures or Failures()
     now = readable or done
@@ -126,7 +126,7 @@ def with_use(status: DatasetStatus, use: UsersOfDataset) -> DatasetStatus:
 
 
 def selector_of(name: str) -> str:
-    """What the scale subresource needs beside the number of copies; no pod has this label."""
+    """What the scale subresource needs next to the number of copies; no pod has this label."""
     return f"{names.LABEL_DATASET_NAME}={name}"
 
 
@@ -138,8 +138,8 @@ def copies_of(
     brought: Brought = (),
     cloned: Cloned = (),
 ) -> list[Copy]:
-    """The copies of the Dataset's own placement, with what of each lies on its nodes and what is still to come; then
-    further ones that its jobs need; after them what lies on nodes to which Preloads brought some of it. Without a
+    """The copies of the Dataset's own placement, with what of each is on its nodes and what is still to come; then
+    further ones that its jobs need; after them what is on nodes to which Preloads brought some of it. Without a
     placement, all nodes."""
     if placement is None:
         nodes = [NodeBytes(name=name, bytes=size) for name, size in sorted(held.node_bytes.items())]
@@ -183,7 +183,7 @@ def _brought(
     """The data of all Preloads as one copy, so that the number of nodes bounds the status.
 
     What several of them, or the placement too, have on a node is added, as they may be parts of the data that go
-    together; where they are the same, it is no more than lies there.
+    together; where they are the same, it is no more than is there.
     """
     present_bytes: dict[str, int] = {}
     arriving: dict[str, int] = {}

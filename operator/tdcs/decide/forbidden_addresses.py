@@ -72,7 +72,7 @@ def internal_kind(text: str, *, internal: Sequence[Network], pods: Container[str
     Args:
         text: the address.
         internal: networks of the cluster: its Services, pods and nodes.
-        pods: addresses of pods, for those that lie in none of these.
+        pods: addresses of pods, for those that are in none of these.
     """
     kind = forbidden_kind(text)
     if kind:

@@ -19,7 +19,7 @@ _EPOCH = "1970-01-01T00:00:00Z"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What the choice looks at beside what lies where.
+    """What the choice looks at next to what is where.
 
     Attributes:
         nodes: the cluster's nodes, as the API server has them, by name.
@@ -48,14 +48,14 @@ class Chosen:
         idle_since: those of them that nothing calls for, and since when.
         left_out: nodes with readers that get no worker because of `maxReplicas`.
         unfit: nodes with readers that may have none.
-        beside: how many of the chosen ones have readers.
+        next to it: how many of the chosen ones have readers.
     """
 
     nodes: tuple[str, ...]
     idle_since: Mapping[str, str]
     left_out: tuple[str, ...]
     unfit: tuple[str, ...]
-    beside: int
+    alongside: int
 
 
 def choose(*, spec: CacheClusterSpec, observed: Seen, holdings: ScaleInInput) -> Chosen:
@@ -84,7 +84,7 @@ def choose(*, spec: CacheClusterSpec, observed: Seen, holdings: ScaleInInput) ->
         idle_since={name: observed.idle_since.get(name, observed.now) for name in following.spare},
         left_out=following.left_out,
         unfit=tuple(sorted(name for name in observed.readers.difference(fitting) if name in observed.nodes)),
-        beside=len(observed.readers.intersection(following.nodes)),
+        alongside=len(observed.readers.intersection(following.nodes)),
     )
 
 
@@ -115,8 +115,8 @@ def follows(chosen: Chosen, *, limits: Scaling) -> Finding:
             "nodes"
         )
         return finding(names.FOLLOWS_JOBS, False, "AtMaximum", text)
-    other_count = len(chosen.nodes) - chosen.beside - len(chosen.idle_since)
-    text = f"{counted(chosen.beside, 'worker')} beside pods that read"
+    other_count = len(chosen.nodes) - chosen.alongside - len(chosen.idle_since)
+    text = f"{counted(chosen.alongside, 'worker')} next to pods that read"
     if other_count > 0:
         text += f", {other_count} for the minimum or for the size of the data"
     if chosen.idle_since:

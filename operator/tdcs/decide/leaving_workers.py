@@ -33,7 +33,7 @@ class ScaleInInput:
 
     Attributes:
         busy: nodes on which pods of TrainingJobs run.
-        mounts: what of every mount lies where.
+        mounts: what of every mount is where.
         complete: whether every mounted Dataset is among them; until then no worker is taken to be drained.
         overdue: whether that has lasted so long that who leaves is chosen all the same.
         readers: how many unfinished TrainingJobs read a mount, by its path.
@@ -58,7 +58,7 @@ def choose_nodes(
 
     With fewer replicas than nodes, those that have a worker stay, and of too many of them those go that cost least
     to lose (`worker_count.leaves_first`); a worker that leaves already stays again before a node gets a new one. New
-    ones go to the nodes with the most GPUs, since jobs will run beside the data.
+    ones go to the nodes with the most GPUs, since jobs will run next to the data.
 
     Args:
         spec: what the user asked for.
@@ -112,7 +112,7 @@ def as_worker(*, node: str, leaving: frozenset[str], holdings: ScaleInInput) -> 
 
 
 def forecast(*, node: str, draining: frozenset[str], holdings: ScaleInInput, why: str = "") -> str:
-    """What will become of what lies on a worker that leaves, in words. Which nodes take it is for the grants that are
+    """What will become of what is on a worker that leaves, in words. Which nodes take it is for the grants that are
     made without the worker, and what they have no room for is known when it goes (`farewell`).
 
     Args:
@@ -121,9 +121,9 @@ def forecast(*, node: str, draining: frozenset[str], holdings: ScaleInInput, why
     alone = remaining(node=node, draining=draining, mounts=holdings.mounts)
     leaves = f"the worker of node {node} leaves{f', because {why}' if why else ''}"
     if not alone:
-        return f"{leaves}; no data lies there alone"
+        return f"{leaves}; no data is there alone"
     return (
-        f"{leaves}: {human(alone)} of cached data lie on no staying worker, and move to "
+        f"{leaves}: {human(alone)} of cached data are on no staying worker, and move to "
         "staying ones as far as these have room"
     )
 
@@ -186,7 +186,7 @@ def drain_step(
             count: what would be late is dropped.
         timeout: `spec.scaling.drainTimeout`.
         drained_for: seconds for which nothing has been left to move away; None when something is.
-        handover_seconds: so long readers may ask it for what lies elsewhere by now.
+        handover_seconds: so long readers may ask it for what is elsewhere by now.
     """
     has_begun = began != "" and past(began, now=now) == began
     if (seconds_between(began, now) if has_begun else 0.0) >= to_seconds(timeout):
@@ -202,7 +202,7 @@ def farewell(*, node: str, lost: int, readers: int, timeout: str = "") -> str:
         return f"the worker of node {node} goes: all that lay there alone has been moved"
     why = f"spec.scaling.drainTimeout ({timeout}) is over" if timeout else "no other node had room for them"
     return (
-        f"the worker of node {node} goes with {human(lost)} that lie nowhere else, of {counted(readers, 'dataset')}: "
+        f"the worker of node {node} goes with {human(lost)} that are nowhere else, of {counted(readers, 'dataset')}: "
         f"{why}. They will be read from the source again"
     )
 
@@ -218,7 +218,7 @@ def protected_nodes(
     """The nodes whose workers' pods nobody may evict.
 
     Args:
-        holders: nodes with data that lies on no staying one.
+        holders: nodes with data that is on no staying one.
         before: the nodes that were protected so far. One of which nothing is known now stays protected.
         complete: whether `holders` is about every mounted Dataset.
         answering: nodes whose workers answer.

@@ -104,7 +104,7 @@ def missing_cluster(cluster: Object | None, *, name: str, new: bool) -> Problem 
         return Problem(
             reason="CacheClusterNotFound",
             message=f"there is no CacheCluster {name} (spec.cacheClusterRef): create it, or create the "
-            "Dataset anew with the name of one that exists (kubectl get cacheclusters -A)",
+            "Dataset again with the name of one that exists (kubectl get cacheclusters -A)",
             retry_after=RETRY_SOON,
             nothing_cached=True,
         )
@@ -112,7 +112,7 @@ def missing_cluster(cluster: Object | None, *, name: str, new: bool) -> Problem 
         return Problem(
             reason="CacheClusterDeleting",
             message=f"CacheCluster {name} (spec.cacheClusterRef) is being deleted and takes no new Datasets: create "
-            "the Dataset anew with the name of another one, or wait until one of that name is created again",
+            "the Dataset again with the name of another one, or wait until one of that name is created again",
             retry_after=RETRY_SOON,
         )
     return None

@@ -121,7 +121,7 @@ def _nowhere(view: PreloadView, want: Want) -> str:
         )
     if absent:
         parts.append(
-            f"there is no node {absent}, which spec.nodes names: add it, or create the Preload anew with nodes of "
+            f"there is no node {absent}, which spec.nodes names: add it, or create the Preload again with nodes of "
             "kubectl get nodes"
         )
     return "; ".join(parts)
@@ -155,11 +155,11 @@ def _wrong(view: PreloadView, text: str, wrong: Failures) -> str:
         return (
             f"{text}, but {counted(wrong.count, 'file')} could not be compared with the source on "
             f"{', '.join(nodes[:5])}: {named}{more} ({wrong.files[0].reason}). Mend the cause, delete the Preload and "
-            "create it anew"
+            "create it again"
         )
     return (
         f"{text}, but {counted(wrong.count, 'file')} differed from the source on {', '.join(nodes[:5])}, also when "
-        f"loaded again: {named}{more}. Check the source and the nodes' disks, delete the Preload and create it anew"
+        f"loaded again: {named}{more}. Check the source and the nodes' disks, delete the Preload and create it again"
     )
 
 
@@ -183,7 +183,9 @@ def _under_way(view: PreloadView) -> Conclusion:
     text = f"{text}; {counted(view.failures.count, 'file')} could not be loaded: {cause}"
     if view.away or not view.gives_up:
         return Conclusion(state="Loading", reason="LoadFailed", message=f"{text}. It is tried again")
-    more = f"{text}. Mend the cause, delete the Preload and create it anew: what is there is not loaded again"
+    more = (
+        f"{text}. Mend the cause, delete the Preload and create it again: what is there is not loaded again"
+    )
     return Conclusion(state="Failed", reason="LoadFailed", message=more)
 
 

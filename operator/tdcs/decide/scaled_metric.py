@@ -16,7 +16,7 @@ DATASET: Final = "dataset"
 CACHE_CLUSTER: Final = "cacheCluster"
 TARGET: Final = "target"
 KEYS: Final = frozenset({DATASET, CACHE_CLUSTER, TARGET})
-"""Keys of a trigger's metadata, beside those that are KEDA's own."""
+"""Keys of a trigger's metadata, next to those that are KEDA's own."""
 
 KEDAS_KEYS: Final = frozenset(
     {"scalerAddress", "tlsCertFile", "caCert", "tlsClientCert", "tlsClientKey", "unsafeSsl", "enableTLS"}

@@ -27,14 +27,14 @@ def claim_problem(claim: Object | None, *, where: ClaimFolder) -> Problem | None
     if claim is None:
         return Problem(
             reason=SOURCE_CLAIM_NOT_FOUND,
-            message=f"{where} does not exist: create it in the namespace, or create the Dataset anew with the name of "
+            message=f"{where} does not exist: create it in the namespace, or create the Dataset again with the name of "
             "one that exists",
             retry_after=RETRY_SOON,
         )
     if claim["metadata"].get("deletionTimestamp"):
         return _unusable(
             f"{where} is being deleted, and is not read any more: what is cached stays readable. Create the claim "
-            "anew, or create the Dataset anew with the name of another one"
+            "again, or create the Dataset again with the name of another one"
         )
     labels = claim["metadata"].get("labels") or {}
     if names.LABEL_DATASET_NAME in labels or names.LABEL_DATASET_UID in labels:
@@ -45,7 +45,7 @@ def claim_problem(claim: Object | None, *, where: ClaimFolder) -> Problem | None
         return _unusable(f"{where} has the volumeMode Block, and has no files: name one with a file system")
     if (claim.get("status") or {}).get("phase") == "Lost":
         return _unusable(
-            f"{where} has lost its volume (phase Lost): restore the PersistentVolume, or create the claim anew"
+            f"{where} has lost its volume (phase Lost): restore the PersistentVolume, or create the claim again"
         )
     return None
 

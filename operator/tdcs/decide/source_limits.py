@@ -54,11 +54,11 @@ def listing_limit(
         sizes.append((to_bytes(limits.bytes_per_dataset), f"spec.limits.bytesPerDataset {title}"))
     if limits.files_per_namespace is not None:
         used = min((size.files for size in namespaces), default=0)
-        field = f"what spec.limits.filesPerNamespace {title} leaves beside the namespace's other sources"
+        field = f"what spec.limits.filesPerNamespace {title} leaves next to the namespace's other sources"
         files.append((max(limits.files_per_namespace - used, 0), field))
     if limits.bytes_per_namespace is not None:
         used = min((size.bytes for size in namespaces), default=0)
-        field = f"what spec.limits.bytesPerNamespace {title} leaves beside the namespace's other sources"
+        field = f"what spec.limits.bytesPerNamespace {title} leaves next to the namespace's other sources"
         sizes.append((max(to_bytes(limits.bytes_per_namespace) - used, 0), field))
     least_files, files_field = min(files)
     least_bytes, bytes_field = min(sizes, default=(None, ""))

@@ -121,7 +121,7 @@ def loss_of(
         clock: seconds that only grow.
         last: what was found the last time; None when it had lost nothing then.
         second: what another node finds; None where the listing is one of several nodes. One that finds more has the
-            time begin anew, and without any the source is not believed.
+            time begin again, and without any the source is not believed.
     """
     if version in rule.accepted or not has_lost(before=before, now=now, percent=rule.percent):
         return None

@@ -106,7 +106,7 @@ def _judge_folder(
     folders = f"which are {', '.join(allowed)}" if allowed else "of which there is none"
     return _refused(
         "FolderNotAllowed",
-        f"{folder} (spec.source.uri) lies outside of the folders that namespace {namespace} may use in CacheCluster "
+        f"{folder} (spec.source.uri) is outside of the folders that namespace {namespace} may use in CacheCluster "
         f"{cluster} (spec.sources[].folders, spec.sourceFolders), {folders}: ask its administrator to add the folder, "
         "which every cache node must see, or name another one",
     )

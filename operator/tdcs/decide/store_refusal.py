@@ -48,7 +48,7 @@ class StoreKind(StrEnum):
 
 
 def store_kind(scheme: str) -> StoreKind:
-    """The kind of store that sources of a scheme lie in."""
+    """The kind of store that sources of a scheme are in."""
     if scheme in WEB_SCHEMES:
         return StoreKind.WEB
     if scheme in AZURE_SCHEMES:

@@ -3,7 +3,7 @@
 Growing: a node gets a worker as soon as a pod runs there that reads data of the cache; and there are as many workers
 as the minimum says, and as the data that jobs need takes room. Shrinking: a worker that nothing calls for stays for a
 while, for the next job may come soon, so that the cache does not swing; then it leaves. What may leave is chosen so
-that the worker whose loss costs least goes first. Its loss is the bytes that lie nowhere else, weighted by the demand
+that the worker whose loss costs least goes first. Its loss is the bytes that are nowhere else, weighted by the demand
 for their dataset; bytes that have another copy cost nothing. Before it leaves, its last copies move to other nodes as
 the grants of the cache manager say (`tdcs.decide.cache.grants`), which are made without it.
 
@@ -39,7 +39,7 @@ class Site:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bounds:
-    """What the number of workers depends on beside the nodes.
+    """What the number of workers depends on next to the nodes.
 
     Attributes:
         minimum: workers that there are in any case, as far as there are nodes.
@@ -82,7 +82,7 @@ class Held:
 
     Attributes:
         held_bytes: bytes on the node.
-        last_copy_bytes: those of them that lie on no other node.
+        last_copy_bytes: those of them that are on no other node.
         worth: how much it is wanted, in any unit that all of them share: store bandwidth saved per byte
             (`load_order.saved_per_byte`), or the number of jobs that read it; 0 when nobody does.
     """
@@ -105,7 +105,7 @@ class Worker:
 def follow_jobs(*, sites: Sequence[Site], bounds: Bounds, now: float) -> Following:
     """The nodes that should have a worker, so that data is cached where it is read.
 
-    Workers beside readers come first, then those that nothing has called for only since a moment, then nodes with
+    Workers next to readers come first, then those that nothing has called for only since a moment, then nodes with
     readers that have no worker yet: at the maximum a worker makes room for another one only when it has been spare for
     long enough. Others are taken as far as the minimum and the data ask for them: those that were taken at the last
     look, so that it stays the same ones, then those whose loss costs most.
@@ -119,14 +119,14 @@ def follow_jobs(*, sites: Sequence[Site], bounds: Bounds, now: float) -> Followi
     if unknown:
         most = max(most, sum(site.has_worker and not site.draining for site in sites))
     least = min(max(bounds.minimum, bounds.for_data), most)
-    beside = [site for site in sites if site.has_readers and site.has_worker]
+    alongside = [site for site in sites if site.has_readers and site.has_worker]
     idle = [site for site in sites if site.has_worker and not site.has_readers]
     recent = [site for site in idle if not site.draining and (unknown or _is_recent(site, bounds, now))]
     new = [site for site in sites if site.has_readers and not site.has_worker]
     long_idle = [site for site in idle if site not in recent]
     empty = [site for site in sites if not site.has_worker and not site.has_readers]
     first = [
-        *sorted(beside, key=_stays),
+        *sorted(alongside, key=_stays),
         *sorted(recent, key=_stays),
         *sorted(new, key=lambda site: (-site.gpus, site.node)),
     ]

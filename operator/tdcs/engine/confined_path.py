@@ -211,7 +211,7 @@ def explain_disk(error: OSError, *, at: str) -> str:
     what = f"{error.strerror or error} ({error.filename or at})"
     if error.errno == errno.ELOOP:
         return (
-            f"{what}: a symbolic link lies at {at} or above it, and TDCS makes none there and follows none; see who "
+            f"{what}: a symbolic link is at {at} or above it, and TDCS makes none there and follows none; see who "
             "could write to the node's disk, such as a cache's pods, and remove the link"
         )
     return f"{what}; see whether the disk of {at} is full"

@@ -35,7 +35,7 @@ class PredecessorError(ForeignObjectError):
 
 
 def foreign(*, resource: Resource, live: Object, owner: Object) -> ForeignObjectError:
-    """Why a child cannot be made beside an object of its name: that is a stranger's, or will soon be gone."""
+    """Why a child cannot be made next to an object of its name: that is a stranger's, or will soon be gone."""
     metadata, title = live["metadata"], f"{owner['kind']} {owner['metadata']['name']}"
     group = owner["apiVersion"].partition("/")[0]
     earlier = any(

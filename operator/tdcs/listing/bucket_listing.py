@@ -150,7 +150,7 @@ class BucketListing:
             raise SourceError(
                 attempted=f"list {self.source.uri}",
                 reason=f"the time {self._as_of} (spec.source.options.asOf) has not come yet",
-                remedy="Create the Dataset anew with a time in the past, or without asOf",
+                remedy="Create the Dataset again with a time in the past, or without asOf",
                 path=self.path,
             )
 
@@ -314,7 +314,7 @@ class BucketListing:
             raise SourceError(
                 attempted=f"list {self.source.uri} as of {self._as_of} (spec.source.options.asOf)",
                 reason="none of its objects has a version: the bucket keeps none, or nothing was written since it does",
-                remedy="Have the bucket keep versions, or create the Dataset anew without asOf",
+                remedy="Have the bucket keep versions, or create the Dataset again without asOf",
                 path=self.path,
             )
 

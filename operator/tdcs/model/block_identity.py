@@ -50,7 +50,7 @@ def first_blocks(manifest: Manifest, files: npt.NDArray[np.int64]) -> npt.NDArra
     return np.where(files > 0, manifest.block_ends[np.maximum(files, 1) - 1], 0).astype(np.int64)
 
 
-# Many at once: a number for each block. Two that share one are the same: with the id of the block beside it nobody
+# Many at once: a number for each block. Two that share one are the same: with the id of the block next to it nobody
 # gains by making two files that do not.
 
 

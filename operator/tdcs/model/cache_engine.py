@@ -65,7 +65,7 @@ class Source:
             account, its private key in PEM, and the id of that key as session token, or a bearer token alone;
             of Azure the account's key alone, or as session token a shared access signature or a bearer token.
         address: The only address at which the endpoint's host is to be asked; empty: whatever its name stands for.
-        ca_bundle: Authorities in PEM that are trusted for its store beside the public ones.
+        ca_bundle: Authorities in PEM that are trusted for its store next to the public ones.
         redirects: Endpoints, by which a web source may redirect its readers although they are inside the cluster.
         proxy: An HTTP proxy through which the store is asked; empty: none.
     """
@@ -288,7 +288,7 @@ class Engine(Protocol):
     async def retire(self, *, worker: str) -> None:
         """Take a worker out of service: its blocks count no longer, readers go elsewhere, and it is not live.
 
-        What lies on it alone must have been copied away before. It comes back, with what it holds, when its
+        What is on it alone must have been copied away before. It comes back, with what it holds, when its
         process starts again. A worker that is not live is retired already.
 
         Raises:

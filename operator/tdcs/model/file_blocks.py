@@ -22,7 +22,7 @@ class Cut(NamedTuple):
 
 WHOLE_BLOCKS = Cut(BLOCK_SIZE, BLOCK_SIZE)
 EXTENTS = Cut(BLOCK_SIZE, EXTENT_BYTES)
-"""Where the store is TDCS's own: blocks of one file lie in one file on a node, so that they may be small. One that is
+"""Where the store is TDCS's own: blocks of one file are in one file on a node, so that they may be small. One that is
 not whole on a node is spread over several, fetched from several, and goes on after a kill where it was."""
 
 

@@ -17,7 +17,7 @@ from typing import Final
 ID_BYTES: Final = 16
 
 EXTENT_BYTES: Final = 16 << 20
-"""The unit in which files are transferred: large enough that a request costs little beside it (stores recommend 8 to
+"""The unit in which files are transferred: large enough that a request costs little next to it (stores recommend 8 to
 16 MiB), small enough that several lanes and peers share a file."""
 
 LONGEST_TAG: Final = 128

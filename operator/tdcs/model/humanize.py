@@ -37,13 +37,13 @@ def speed(*, read: int, copied: int) -> str | None:
     return f"{human(read)}/s + {human(copied)}/s copied" if copied else f"{human(read)}/s"
 
 
-def duration(seconds: float, *, digits: int = 2, beside: float = 0.0) -> str:
+def duration(seconds: float, *, digits: int = 2, alongside: float = 0.0) -> str:
     """A time with at least so many digits: 0.4 s, 45 s, 12 min, 3.5 h or 12 days.
 
-    Beside a longer one it is in the unit of that if it is at least one of it: 1.9 h beside 2.1 h.
+    Next to a longer one it is in the unit of that if it is at least one of it: 1.9 h next to 2.1 h.
     """
     for limit, size, unit in ((120.0, 1.0, "s"), (7_200.0, 60.0, "min"), (172_800.0, 3_600.0, "h")):
-        if seconds < limit and (beside < limit or seconds < _NEXT[unit]):
+        if seconds < limit and (alongside < limit or seconds < _NEXT[unit]):
             return f"{_digits(seconds / size, digits)} {unit}"
     return f"{_digits(seconds / 86_400.0, digits)} days"
 
@@ -87,7 +87,7 @@ def wrong_fields(error: ValidationError, *, under: str = "") -> str:
 def explain_invalid(error: ValidationError) -> str:
     """Which fields of an object are wrong and why, with what to do; an API server with an older CRD may accept it."""
     return (
-        f"the object cannot be understood ({wrong_fields(error)}): correct these fields, or create it anew "
+        f"the object cannot be understood ({wrong_fields(error)}): correct these fields, or create it again "
         "where they cannot be changed; if nothing is wrong with them, have the administrator see that the "
         "CustomResourceDefinitions are of the operator's version (tdcs crds)"
     )

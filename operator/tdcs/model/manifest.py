@@ -8,7 +8,7 @@ stores, opens and transfers them. This module does no I/O.
 `tdcs.model.manifest_format` has the format.
 
 Each file has an id of its own (`tdcs.model.file_ids`), which it keeps from version to version while its path, length
-and tag stay: `file_ids`, `file_id`, `files_at`. The blocks beside them are those of the cache's master, and of one
+and tag stay: `file_ids`, `file_id`, `files_at`. The blocks next to them are those of the cache's master, and of one
 mount of it only.
 """
 
@@ -46,7 +46,7 @@ _FEW = 4096
 class Manifest:
     """The files of one version, ordered by folder and name. A file and a block are known by their numbers.
 
-    Folders are in the order of their paths' parts, so a folder and all that lies below it are one range of files.
+    Folders are in the order of their paths' parts, so a folder and all that is below it are one range of files.
     The columns are numpy arrays on the buffer, which lives as long as any of them. Safe to read from many threads.
 
     Args:
@@ -110,7 +110,7 @@ class Manifest:
 
     @cached_property
     def folders(self) -> list[bytes]:
-        """Full paths of all folders, the mount's own (`b""`) first, parents before what lies in them."""
+        """Full paths of all folders, the mount's own (`b""`) first, parents before what is in them."""
         text, ends = self._folders.tobytes(), self._folder_ends.tolist()
         return [text[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 
@@ -365,7 +365,7 @@ class Manifest:
         return {folder: number for number, folder in enumerate(self.folders)}
 
     def _below(self, folder: int) -> int:
-        """Number of the folder behind the last one that lies below this one."""
+        """Number of the folder behind the last one that is below this one."""
         within = self.folders[folder] + b"/"
         low, high = folder + 1, len(self.folders)
         while low < high:

@@ -23,7 +23,7 @@ def place_of(labels: Mapping[str, str] | None, keys: Sequence[str]) -> Place:
 
 
 def steps(one: Place, other: Place) -> int:
-    """How many levels of the topology lie between two nodes: 0 in the same rack, say, where racks are the first level.
+    """How many levels of the topology are between two nodes: 0 in the same rack, say, where racks are the first level.
 
     A level is shared where all above it are, too: two zones may have a rack of the same name. Nodes that share none, or
     of which nothing is known, are as far as can be.

@@ -49,7 +49,7 @@ def pod_requests(spec: Mapping[str, Any], *, overhead: Mapping[str, Any] | None 
     """What a pod takes of a node, as kube-scheduler counts it (KEP-753, KEP-2837, KEP-688).
 
     One pod; the larger of what its containers and sidecars need together and of what any init container needs
-    beside the sidecars that were started before it; where requests of the whole pod are given, those instead; and
+    next to the sidecars that were started before it; where requests of the whole pod are given, those instead; and
     the overhead of its RuntimeClass. A limit without a request counts as a request.
 
     Args:
@@ -84,7 +84,7 @@ def _of_containers(spec: Mapping[str, Any], fields: Sequence[str]) -> dict[str, 
     starting: dict[str, int] = {}
     for container in spec.get("initContainers") or ():
         asked = _container(container, fields)
-        if container.get("restartPolicy") == "Always":  # a sidecar: it goes on beside all that follow
+        if container.get("restartPolicy") == "Always":  # a sidecar: it goes on next to all that follow
             sidecars = asked = _sum(sidecars, asked)
         else:
             asked = _sum(sidecars, asked)

@@ -1,4 +1,4 @@
-"""Engine paths and source URIs: canonical forms, and which of two lies inside the other. Shared by all
+"""Engine paths and source URIs: canonical forms, and which of two is inside the other. Shared by all
 engines.
 """
 
@@ -52,12 +52,12 @@ def inside(*, inner: str, outer: str) -> bool:
 
 
 def related(one: str, other: str) -> bool:
-    """Whether one of the two is the other, or lies below it."""
+    """Whether one of the two is the other, or is below it."""
     return inside(inner=one, outer=other) or inside(inner=other, outer=one)
 
 
 def check_mountable(*, path: str, uri: str, mounts: Mapping[str, str]) -> None:
-    """Refuse a mount that an engine cannot hold beside those it has.
+    """Refuse a mount that an engine cannot hold next to those it has.
 
     Buckets are never in each other's way: what one tenant mounts must not keep another one from a name.
 

@@ -1,8 +1,8 @@
-"""Which extents of a large file are on a node's disk: a table beside the file, for the agent that writes it and the
+"""Which extents of a large file are on a node's disk: a table next to the file, for the agent that writes it and the
 processes that read it.
 
 A file of more than one block has one sparse file on the disk, named by the id of its first block, in the folder of
-files that lie here in parts (`names.AGENT_PARTS`) or whole (`names.AGENT_WHOLE`). Holes read as zeros, so nothing but
+files that are here in parts (`names.AGENT_PARTS`) or whole (`names.AGENT_WHOLE`). Holes read as zeros, so nothing but
 the table says which bytes are there: a header, which says what the file is, and a row for each extent, with its hash.
 A row is written after its bytes are on the disk. A file that has once been here whole never changes any more: pods
 read it through links, without the table, and may have it open after the links are gone.
@@ -131,7 +131,7 @@ def read_rows(table: int, file: LargeFile) -> Rows:
 
 
 def read_part(tier: str, place: ExtentPlace, *, offset: int, length: int) -> bytes | None:
-    """Bytes of an extent that lies on this disk, from one of its bytes on; None when it does not, or goes meanwhile."""
+    """Bytes of an extent that is on this disk, from one of its bytes on; None when it does not, or goes meanwhile."""
     name, number, file = place
     with suppress(OSError):
         data = _opened(tier, name)

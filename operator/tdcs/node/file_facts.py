@@ -1,8 +1,8 @@
 """What a file of the store says of itself: which part of which source file it is, how long, the hash of its content.
 
 It is kept in an extended attribute, and where the file system has none for users (tmpfs before Linux 6.6) in an index
-beside the files, by the file's number (its inode, which all its links share). Nothing else says what a file is: not its
-name, nor its length.
+next to the files, by the file's number (its inode, which all its links share). Nothing else says what a file is: not
+its name, nor its length.
 """
 
 from __future__ import annotations

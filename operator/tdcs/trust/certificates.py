@@ -36,7 +36,7 @@ class Subject:
 
     Attributes:
         role: of the process.
-        hosts: DNS names and addresses at which it is reached, beside its role's own name.
+        hosts: DNS names and addresses at which it is reached, next to its role's own name.
     """
 
     role: Role

@@ -15,7 +15,7 @@ def given_problem(identity: Identity | None, *, role: Role, now: datetime.dateti
     end = end_or_none(identity.certificate)
     if end is None or not belong_together(certificate=identity.certificate, key=identity.key):
         return (
-            f"has a certificate and a key that cannot be read or do not belong together: give it {keys} anew"
+            f"has a certificate and a key that cannot be read or do not belong together: give it {keys} again"
         )
     if not has_role(identity.certificate, role):
         return f"has a certificate with another subject: it must be O=tdcs.io, CN={role}"

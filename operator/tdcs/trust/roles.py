@@ -15,7 +15,7 @@ class Role(StrEnum):
     WORKER = "worker"
     AGENT = "agent"
     READER = "reader"
-    """The node plugin and the remote-read client beside it."""
+    """The node plugin and the remote-read client next to it."""
     FUSE = "fuse"
     """Alluxio's FUSE client."""
     MONITOR = "monitor"

@@ -82,7 +82,7 @@ class Node:
         tree.apply(steps)
 
     def outside(self) -> list[Path]:
-        """What lies where only others write."""
+        """What is where only others write."""
         return [path for path in self.top.rglob("*") if path.is_file() and self.tier not in path.parents]
 
 

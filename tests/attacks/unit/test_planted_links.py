@@ -33,7 +33,7 @@ Fingerprint = dict[str, tuple[object, ...]]
 
 
 class Node:
-    """A node's disk: a tier that the worker's pod can write to, and beside it what belongs to others."""
+    """A node's disk: a tier that the worker's pod can write to, and next to it what belongs to others."""
 
     def __init__(self, top: Path) -> None:
         self.tier, self.victim = top / "tier", top / "victim"
@@ -154,7 +154,7 @@ def test_a_planted_link_is_named_with_what_to_do(
     with pytest.raises(OSError, match="symbolic links") as failure:
         confined_path.replace_plain_file(node.version.seen, b"")
     said = explain_disk(failure.value, at=node.version.path)
-    assert f"a symbolic link lies at {node.version.path} or above it" in said
+    assert f"a symbolic link is at {node.version.path} or above it" in said
     assert "remove the link" in said
     assert "full" not in said
     assert "see whether the disk of /tier is full" in explain_disk(
@@ -164,7 +164,7 @@ def test_a_planted_link_is_named_with_what_to_do(
 
 @pytest.mark.parametrize("place", ["views", "views/data"])
 @pytest.mark.threat("planted-links")
-def test_a_plugin_that_starts_beside_a_planted_link_or_a_planted_file_goes_on(top: Path, place: str) -> None:
+def test_a_plugin_that_starts_next_to_a_planted_link_or_a_planted_file_goes_on(top: Path, place: str) -> None:
     node = Node(top)
     node.plant(place)  # to a folder with files where views have folders
     if place != "views":

@@ -287,7 +287,7 @@ async def test_the_time_of_revoked_keys_goes_on_through_restarts_of_the_operator
 
 @pytest.mark.threat("revoked-keys-mounted")
 async def test_a_mount_that_is_there_is_no_answer_of_a_source_that_has_not_answered_yet() -> None:
-    """An operator that starts anew once an hour would keep revoked keys for ever."""
+    """An operator that starts again once an hour would keep revoked keys forever."""
     async with victims(revoked_seconds=3600.0, keys_check_seconds=600.0) as cluster:
         await long_refused(cluster)
         answers = asyncio.Event()
@@ -352,7 +352,7 @@ async def test_a_time_that_others_wrote_takes_nothing_while_the_source_takes_the
 
 @pytest.mark.failure_mode("operator-restarts-while-keys-refused")
 @pytest.mark.threat("revoked-keys-mounted")
-async def test_outages_of_the_cache_do_not_begin_the_time_of_revoked_keys_anew() -> None:
+async def test_outages_of_the_cache_do_not_begin_the_time_of_revoked_keys_again() -> None:
     async with victims(revoked_seconds=3.0) as cluster, asyncio.timeout(60):
         cluster.engine.credentials["s3://pictures"] = RENEWED
         await cluster.annotate("pictures", refresh="1")

@@ -70,7 +70,7 @@ class Monitoring:
             ],
         )
         kube = self._world.kube
-        # The adapter runs beside the control plane: the name of its Service leads to this machine.
+        # The adapter runs next to the control plane: the name of its Service leads to this machine.
         kube.create(
             {
                 "apiVersion": "v1",

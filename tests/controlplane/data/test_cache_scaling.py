@@ -128,7 +128,7 @@ def test_a_worker_and_the_data_come_where_a_job_runs_and_a_second_owner_is_refus
             )
         )
         world.kube.delete("Pod", "reader", namespace=world.namespace)
-        world.wait(lambda: "0 workers beside" in message_of(cluster_of(world), "FollowsJobs"))
+        world.wait(lambda: "0 workers next to" in message_of(cluster_of(world), "FollowsJobs"))
         assert worker_nodes(world) == {other}  # the data has moved: it is not moved back
     assert world.engine.source_bytes_read == TOTAL
 
@@ -158,7 +158,7 @@ def test_an_operator_killed_while_the_cache_follows_a_job_is_followed_by_one_tha
     read = world.engine.source_bytes_read
     for write in range(int(KILLS[0]), min(int(KILLS[2]), MOST_WRITES) + 1):
         there = world.nodes[(world.nodes.index(here) + 1) % len(world.nodes)]
-        # As the node's kubelet: a disk that was cleaned, and a worker and agent that start anew.
+        # As the node's kubelet: a disk that was cleaned, and a worker and agent that start again.
         world.engine.state.workers[there].blocks.clear()
         world.engine.set_worker(name=there, live=True)
         create_reader(world, node=there)

@@ -73,7 +73,7 @@ def copies(jobs: JobWorld) -> dict[str, dict[str, int]]:
     return {copy["id"]: {node["name"]: node["bytes"] for node in copy["nodes"]} for copy in found}
 
 
-def test_a_second_job_gets_a_clone_from_peers_and_runs_beside_the_first(jobs: JobWorld) -> None:
+def test_a_second_job_gets_a_clone_from_peers_and_runs_next_to_the_first(jobs: JobWorld) -> None:
     jobs.create_cluster()
     jobs.create_dataset(
         placement={"mode": "Replicate", "nodeCount": 1},

@@ -43,7 +43,7 @@ def test_twins_have_placements_of_their_own(world: World) -> None:
         world.wait(lambda: world.kube.find("Dataset", "pictures", namespace=world.namespace) is None)
         assert held(world) == mine
         assert condition(world.dataset("twin"), "Ready") == "True"
-        # Other keys: a mount of its own, beside the other one.
+        # Other keys: a mount of its own, next to the other one.
         world.kube.apply(
             {
                 "apiVersion": "v1",
@@ -113,7 +113,7 @@ def test_a_claim_that_lost_its_volume_is_bound_to_a_new_one_while_a_pod_uses_it(
         kube.patch("PersistentVolume", volume, stolen)
         world.wait(lambda: ready()["reason"] == "ClaimLost")
         assert ready()["status"] == "False"
-        # The volume is made anew for this very claim, which a pod uses.
+        # The volume is made again for this very claim, which a pod uses.
         world.wait(lambda: phase() == "Bound")
         world.wait_ready()
         assert claim()["metadata"]["uid"] == first

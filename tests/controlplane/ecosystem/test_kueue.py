@@ -101,7 +101,7 @@ def test_without_kueue_what_runs_goes_on_and_what_waits_starts_after_its_return(
         jobs.run_pods("waiting", count=1)
 
 
-def test_a_suspended_job_holds_no_quota_and_queues_anew_when_it_is_resumed(
+def test_a_suspended_job_holds_no_quota_and_queues_again_when_it_is_resumed(
     jobs: JobWorld, queues: Queues
 ) -> None:
     with jobs.operator(kueue=True):

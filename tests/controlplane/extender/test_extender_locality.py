@@ -1,7 +1,7 @@
 """Random clusters and job mixes: every pod lands on its data where there is room, else as many as can.
 
 A cluster is a group of nodes that its pods select; four of them share out 32 nodes, and ten such groups are looked at
-together. Nodes are partly taken by other pods, datasets lie on some of the nodes, and several jobs want them at once.
+together. Nodes are partly taken by other pods, datasets are on some of the nodes, and several jobs want them at once.
 ``TDCS_LOCALITY_CLUSTERS=200`` looks at so many, and also has pods there that have nothing but a claim.
 """
 
@@ -28,7 +28,7 @@ from tests.support.generators.random_clusters import (
     Cluster,
     Tally,
     alike,
-    off_data_beside_room,
+    off_data_alongside_room,
     random_clusters,
 )
 from tests.support.kube import Kube, Object
@@ -116,7 +116,7 @@ def looked_at(
     parts: Callable[[Cluster], Cluster],
     by_claim: bool = False,
 ) -> Tally:
-    """What becomes of so many clusters; no pod of them is off its data beside a node that holds it and has room."""
+    """What becomes of so many clusters; no pod of them is off its data next to a node that holds it and has room."""
     groups = list(range(0, count, GROUP))
     nodes = fake_nodes(count=NODES * min(len(groups), GROUPS_AT_ONCE), gpus=GPUS)
     tally = Tally()
@@ -128,7 +128,7 @@ def looked_at(
             for cluster in random_clusters(first=first, nodes=nodes[NODES * place : NODES * (place + 1)])
         ]
         for cluster, placed in run(world, held=held, clusters=clusters, by_claim=by_claim):
-            assert not off_data_beside_room(cluster, placed), (cluster, placed)
+            assert not off_data_alongside_room(cluster, placed), (cluster, placed)
             tally.add(cluster, placed)
     return tally
 

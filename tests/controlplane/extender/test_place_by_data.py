@@ -243,7 +243,7 @@ def bytes_on_nodes(kube: Kube, *, namespace: str, held: Mapping[str, Mapping[str
 def test_the_stock_scheduler_reaches_nearly_the_same_bytes_by_the_affinity_that_pods_get(
     control_plane: ControlPlane, kube: Kube, namespace: str, fake_nodes: FakeNodes, measured: Measured
 ) -> None:
-    """200 pods on 32 nodes, which read four Datasets: each lies on ten nodes, in unequal parts."""
+    """200 pods on 32 nodes, which read four Datasets: each is on ten nodes, in unequal parts."""
     nodes = fake_nodes(count=32, gpus=8)
     held = {
         f"data-{number}": {

@@ -1,4 +1,4 @@
-"""Jobs start with all their pods or with none, in the order of priority and age, and never wait for ever."""
+"""Jobs start with all their pods or with none, in the order of priority and age, and never wait forever."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_a_gang_waits_for_its_namespaces_quota_and_names_it(jobs: JobWorld) -> N
 
 
 @pytest.mark.failure_mode("quota-refuses-some-pods")
-def test_pods_that_a_quota_refuses_are_told_beside_those_that_run(jobs: JobWorld) -> None:
+def test_pods_that_a_quota_refuses_are_told_next_to_those_that_run(jobs: JobWorld) -> None:
     quota(jobs, gpus=2)
     with jobs.operator():
         jobs.gpu_job("train", pods=3, scheduling={"gang": False})

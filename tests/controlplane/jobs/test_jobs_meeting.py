@@ -1,4 +1,4 @@
-"""A job whose data lies where there is no room for it: the copy comes to the job, once, or the job waits for room; and
+"""A job whose data is where there is no room for it: the copy comes to the job, once, or the job waits for room; and
 a copy comes to the nodes of jobs that wait for it."""
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def test_a_job_waits_for_the_job_on_its_datas_node_to_end_and_starts_there_at_lo
     assert jobs.engine.source_bytes_read == TOTAL
 
 
-def test_a_copy_lies_on_the_nodes_of_the_job_that_waits_for_it_and_is_read_from_the_source_once(
+def test_a_copy_is_on_the_nodes_of_the_job_that_waits_for_it_and_is_read_from_the_source_once(
     jobs: JobWorld,
 ) -> None:
     jobs.create_cluster()

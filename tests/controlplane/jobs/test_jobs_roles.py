@@ -247,7 +247,7 @@ def test_in_affinity_mode_a_resumed_job_runs_although_its_data_has_moved(jobs: J
 
 
 @pytest.mark.failure_mode("job-recreated")
-def test_a_job_that_is_deleted_and_applied_anew_at_once_runs_without_a_warning(jobs: JobWorld) -> None:
+def test_a_job_that_is_deleted_and_applied_again_at_once_runs_without_a_warning(jobs: JobWorld) -> None:
     jobs.gpu_job("train", pods=2)
     with jobs.operator():
         jobs.run_pods(count=2)

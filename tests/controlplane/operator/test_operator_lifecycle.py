@@ -1,4 +1,4 @@
-"""The operator on a real control plane: a dataset is loaded, a job waits for it, runs where it lies, and ends."""
+"""The operator on a real control plane: a dataset is loaded, a job waits for it, runs where it is, and ends."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_what_the_pods_get(world: World) -> None:
             f'[{{"dataset":"{world.namespace}/pictures","copy":"0"}}]'
         )
         container = template["spec"]["containers"][0]
-        # HostToContainer: so that a FUSE client which the node mounts anew reaches the pod.
+        # HostToContainer: so that a FUSE client which the node mounts again reaches the pod.
         assert {
             "name": "data-pictures",
             "mountPath": "/data",
@@ -214,7 +214,7 @@ def test_a_killed_operator_goes_on_where_it_was(world: World) -> None:
         with world.operator():
             world.wait(partial(_more_than, world, loaded))
         kept = _held(world)
-        assert loaded < kept < TOTAL  # what lies in the cache is not thrown away by the next start
+        assert loaded < kept < TOTAL  # what is in the cache is not thrown away by the next start
         loaded = kept
     allowed = 10 * len(FILES)
     with world.operator():
@@ -376,7 +376,7 @@ def events_of(world: World, kind: str) -> list[Object]:
 
 
 def nodes_of(dataset: Object) -> dict[str, int]:
-    """The nodes of a Dataset's copy, with the bytes that lie there."""
+    """The nodes of a Dataset's copy, with the bytes that are there."""
     return {node["name"]: node["bytes"] for node in dataset["status"]["copies"][0]["nodes"]}
 
 

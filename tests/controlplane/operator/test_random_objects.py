@@ -2,7 +2,7 @@
 rights and policies, and with the operator as a process.
 
 Each object is refused with a sentence or answered by a condition, and can be deleted; the operator goes on, and a good
-Dataset and a good job beside them succeed.
+Dataset and a good job next to them succeed.
 
 ``TDCS_RANDOM_CRS=10000`` draws so many of each kind, ``TDCS_RANDOM_CRS_FROM=5000`` begins with that one: a run of many
 can be done in parts. An object costs about a second of processor time, most of it in the operator and the API server,

@@ -179,7 +179,7 @@ def test_a_cluster_with_folders_that_its_pods_could_not_mount_is_refused(world: 
         }
 
     rule = {"name": "a", "folders": ["/nfs/a", "/srv"]}
-    beside = {"name": "b", "folders": ["/nfs"]}
+    alongside = {"name": "b", "folders": ["/nfs"]}
     for spec in (
         {"sourceFolders": ["/etc"]},
         {"storage": {"tiers": [{"path": "/root/x"}]}},
@@ -188,12 +188,12 @@ def test_a_cluster_with_folders_that_its_pods_could_not_mount_is_refused(world: 
         {"sourceFolders": ["/nfs/a/below"]},
         {"storage": {"tiers": [{"path": "/var/lib/tdcs/cache/x/below"}]}},
         {"storage": {"tiers": [{"path": "/var/lib/tdcs/cache"}]}},
-        {"sourceFolders": ["/nfs/a"], "sources": [beside]},
+        {"sourceFolders": ["/nfs/a"], "sources": [alongside]},
     ):
         world.wait(lambda spec=spec: "nodeFolders" in refusal(world.kube, cluster(**spec)))  # type: ignore[misc]
     allowed = {"sourceFolders": ["/nfs/a"], "storage": {"tiers": [{"path": "/var/lib/tdcs/cache/x"}]}}
     assert refusal(world.kube, cluster(**allowed)) == ""
-    # Not mounted, for it lies in one that is.
+    # Not mounted, for it is in one that is.
     inside = {"name": "inside", "folders": ["/nfs/a/team"]}
     assert refusal(world.kube, cluster(sourceFolders=["/nfs/a"], sources=[inside])) == ""
 

@@ -202,7 +202,7 @@ def test_a_stolen_token_deletes_changes_and_takes_over_nothing_of_others(
         "label a Dataset": lambda: thief.patch(
             "Dataset", "pictures", {"metadata": {"labels": {"a": "b"}}}, namespace=namespace
         ),
-        "keep a Dataset for ever": lambda: thief.patch(
+        "keep a Dataset forever": lambda: thief.patch(
             "Dataset", "pictures", {"metadata": {"finalizers": ["example.com/other"]}}, namespace=namespace
         ),
         "annotate a Dataset": lambda: thief.patch(

@@ -382,7 +382,7 @@ BAD = [
         "TrainingJob",
         "spec.datasets",
         [{"name": "a", "mountPath": "/d"}, {"name": "b", "mountPath": "/d/e"}],
-        "lies below another's, whose volume is read-only",
+        "is below another's, whose volume is read-only",
     ),
     (
         "TrainingJob",
@@ -423,7 +423,7 @@ BAD = [
     ("TrainingJob", "spec.datasets.0.name", "other/pictures", "a Dataset of the job's own namespace"),
     ("TrainingJob", "spec.datasets.0.readiness.timeout", "soon", "such as 90s, 10m or 1h30m"),
     ("TrainingJob", "spec.elastic", {"minReplicas": 3, "maxReplicas": 2}, "minReplicas must not be above"),
-    ("TrainingJob", "spec.elastic", {"minReplicas": 2, "maxReplicas": 4}, "the number of workers must lie"),
+    ("TrainingJob", "spec.elastic", {"minReplicas": 2, "maxReplicas": 4}, "the number of workers must be"),
     ("TrainingJob", "spec.scheduling.mode", "Luck", 'supported values: "Extender", "Affinity"'),
     ("TrainingJob", "spec.runPolicy.cleanPodPolicy", "Some", 'supported values: "Running", "All", "None"'),
     ("TrainingJob", "metadata.name", "t" * 51, "at most 50 lower-case letters"),

@@ -23,8 +23,8 @@ FROZEN = [
         "create another Dataset for another source",
     ),
     ("Dataset", "spec.cacheClusterRef.name", "other", "create another Dataset"),
-    ("Preload", "spec.paths", ["val"], "delete the Preload and create it anew"),
-    ("Preload", "spec.nodes", ["a"], "delete the Preload and create it anew"),
+    ("Preload", "spec.paths", ["val"], "delete the Preload and create it again"),
+    ("Preload", "spec.nodes", ["a"], "delete the Preload and create it again"),
     (
         "TrainingJob",
         "spec.replicaSpecs",
@@ -33,7 +33,7 @@ FROZEN = [
     ),
     ("TrainingJob", "spec.framework", "TensorFlow", "cannot be changed once created"),
     ("TrainingJob", "spec.elastic", {"minReplicas": 1, "maxReplicas": 2}, "cannot be changed once created"),
-    ("TrainingJob", "spec.datasets.0.mountPath", "/other", "delete the TrainingJob and create it anew"),
+    ("TrainingJob", "spec.datasets.0.mountPath", "/other", "delete the TrainingJob and create it again"),
 ]
 
 
@@ -159,7 +159,7 @@ def test_the_scale_subresource_of_a_job_is_its_workers(installed: Kube, namespac
     installed.patch("TrainingJob", "elastic", scale, namespace=namespace, subresource="scale")
     assert installed.get("TrainingJob", "elastic", namespace=namespace)["spec"]["workers"] == 2
     with pytest.raises(
-        KubeRequestError, match=r"must lie between elastic\.minReplicas and elastic\.maxReplicas"
+        KubeRequestError, match=r"must be between elastic\.minReplicas and elastic\.maxReplicas"
     ):
         installed.patch(
             "TrainingJob", "elastic", {"spec": {"replicas": 4}}, namespace=namespace, subresource="scale"

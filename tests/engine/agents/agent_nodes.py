@@ -278,14 +278,14 @@ class ExportCaches(CachePool):
         sweep = sweep_exports(
             cluster, self._objects, engine=made.engine, master=master, seconds=_SWEEP_SECONDS
         )
-        return replace(made, beside=asyncio.create_task(sweep))
+        return replace(made, alongside=asyncio.create_task(sweep))
 
     async def close(self) -> None:
         """The controllers end; the agents do not."""
         for cache in self._caches.values():
-            if cache.beside is not None:
-                cache.beside.cancel()
-                await asyncio.gather(cache.beside, return_exceptions=True)
+            if cache.alongside is not None:
+                cache.alongside.cancel()
+                await asyncio.gather(cache.alongside, return_exceptions=True)
 
 
 @asynccontextmanager

@@ -90,7 +90,7 @@ class MountingContract:
         _no_secret(source, refusal.value)
         assert dict(await world.engine.mounts()) == {}
 
-    async def test_a_prefix_without_files_is_an_error_of_the_source_each_time_beside_its_mounted_bucket(
+    async def test_a_prefix_without_files_is_an_error_of_the_source_each_time_next_to_its_mounted_bucket(
         self, world: World, mounts: Mounts
     ) -> None:
         source = world.source({"a": 10})

@@ -11,12 +11,12 @@ from tdcs.model.cache_engine import Credentials, Source
 OBJECTS = {"data/a": 10, "data/a-b": 1, "data/a.txt": 2, "data/a/b": 20, "data/a/c/d": 30, "data/e/f": 7}
 
 
-@pytest.mark.failure_mode("object-beside-folder-of-same-name")
-async def test_of_an_object_beside_a_folder_of_its_name_the_object_is_listed_and_the_folder_is_not(
+@pytest.mark.failure_mode("object-next-to-folder-of-same-name")
+async def test_of_an_object_next_to_a_folder_of_its_name_the_object_is_listed_and_the_folder_is_not(
     engine: AlluxioEngine, network: str
 ) -> None:
     """Should this fail, both can be told of: see `docs/how-to/read-data.md`."""
-    path = "/datasets/beside"
+    path = "/datasets/sibling"
     keys = Credentials(access_key_id="any", secret_access_key="any")
     with flat_store(address=f"{network}.9", objects=OBJECTS) as endpoint:
         source = Source(uri="s3://bucket/data", options={"endpoint": endpoint}, credentials=keys)

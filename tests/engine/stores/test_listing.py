@@ -171,7 +171,7 @@ async def test_files_of_a_folder_have_the_time_of_their_last_change(
     assert folder.open(listed.digest).tag(0) == f"mtime-ms:{MILLISECONDS}"
 
 
-async def test_a_link_that_leads_nowhere_hides_no_file_beside_it(
+async def test_a_link_that_leads_nowhere_hides_no_file_next_to_it(
     engine: AlluxioEngine, alluxio: AlluxioCluster, tmp_path: Path
 ) -> None:
     source = tmp_path / "source"

@@ -118,8 +118,8 @@ async def test_five_million_names_that_are_not_allowed_cost_the_operator_nothing
     limits: dict[str, int],
     measured: Measured,
 ) -> None:
-    s3.make_bucket("beside")
-    s3.put_files("beside", {f"data/{number}": b"x" * 1000 for number in range(10)})
+    s3.make_bucket("neighbour")
+    s3.put_files("neighbour", {f"data/{number}": b"x" * 1000 for number in range(10)})
     async with controllers(alluxio, tmp_path) as (cluster, agents):
         rules = [{"name": "stores", "endpoints": [s3.endpoint, countless]}]
         await cluster.create_cache(sources=rules, limits=limits)
@@ -146,5 +146,5 @@ async def test_five_million_names_that_are_not_allowed_cost_the_operator_nothing
         )
         assert memory[-1] < MEMORY
         # The master is as it was.
-        await cluster.create_dataset("beside", source=source("s3://beside/data", s3.endpoint))
-        await cluster.until(lambda: cluster.status("beside").get("state") == "Ready", deadline=120)
+        await cluster.create_dataset("neighbour", source=source("s3://neighbour/data", s3.endpoint))
+        await cluster.until(lambda: cluster.status("neighbour").get("state") == "Ready", deadline=120)

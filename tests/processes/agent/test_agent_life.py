@@ -32,7 +32,7 @@ def version(tmp_path: Path) -> Version:
     return folder_version(fill(tmp_path / "source", FILES), store=tmp_path / "manifests")
 
 
-async def test_a_restarted_agent_counts_what_lies_there_and_waits_for_its_assignment(
+async def test_a_restarted_agent_counts_what_is_there_and_waits_for_its_assignment(
     tmp_path: Path, version: Version
 ) -> None:
     async with running_agent(tmp_path / "one") as one:

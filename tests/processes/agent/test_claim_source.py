@@ -39,7 +39,7 @@ FILES = {
     f"{number // 20:02}/{number:03} ä%.jpg": random.Random(number).randbytes(20_000) for number in range(80)
 }
 LARGE = random.Random(80).randbytes(40_000_000)
-OUTSIDE = b"what lies beside the folder"
+OUTSIDE = b"what is next to the folder"
 
 
 class World:

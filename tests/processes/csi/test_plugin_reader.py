@@ -401,7 +401,7 @@ def test_a_pod_that_never_closes_its_files_holds_up_neither_its_end_nor_other_po
         assert reading.node.mounts(reading.node.target("pod-1")) == []
         drop_page_cache()
         assert here.read() == b"here"
-        # The version is there while something of it is open, or stale: never other bytes, and never for ever.
+        # The version is there while something of it is open, or stale: never other bytes, and never forever.
         with suppress(OSError):
             assert away.read() == b"away"
         assert (reading.view.publish("pod-2") / "train/away").read_text() == "away"

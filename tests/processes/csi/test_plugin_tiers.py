@@ -1,4 +1,4 @@
-"""Blocks at other places than the default one: views lie beside them, and link what can be linked."""
+"""Blocks at other places than the default one: views are next to them, and link what can be linked."""
 
 import signal
 from pathlib import Path
@@ -14,7 +14,7 @@ pytestmark = needs_overlays
 
 @pytest.fixture
 def tier(node: Node) -> Path:
-    """A folder for blocks that lies elsewhere, and that the plugin sees."""
+    """A folder for blocks that is elsewhere, and that the plugin sees."""
     folder = node.root / "nvme"
     node.share(folder)
     return folder

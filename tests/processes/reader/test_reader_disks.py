@@ -1,4 +1,4 @@
-"""What lies on the node's own disks: wrong copies, and disks that do not answer."""
+"""What is on the node's own disks: wrong copies, and disks that do not answer."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def test_a_version_whose_manifest_a_disk_does_not_give_keeps_no_other_waiting(no
     giver.process.kill()
 
 
-def test_parts_of_a_large_file_that_lie_here_are_read_here_and_the_rest_elsewhere(node: ReaderNode) -> None:
+def test_parts_of_a_large_file_that_are_here_are_read_here_and_the_rest_elsewhere(node: ReaderNode) -> None:
     extent, content = 1 << 20, random.Random(5).randbytes((9 << 20) + 5)
     source = node.folder / "source"
     source.mkdir()

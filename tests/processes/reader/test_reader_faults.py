@@ -1,4 +1,4 @@
-"""Peers that misbehave, sources that changed: a read is right, or fails with the reason, and never hangs for ever."""
+"""Peers that misbehave, sources that changed: a read is right, or fails with the reason, and never hangs forever."""
 
 from __future__ import annotations
 

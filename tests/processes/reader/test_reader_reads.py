@@ -1,4 +1,4 @@
-"""What programs read through the remote-read client: every name, every byte, from wherever it lies."""
+"""What programs read through the remote-read client: every name, every byte, from wherever it is."""
 
 from __future__ import annotations
 

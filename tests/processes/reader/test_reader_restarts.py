@@ -239,9 +239,9 @@ def test_a_reader_that_is_stopped_politely_and_followed_by_another_is_not_notice
     measured(f"2 polite ends of the reader: {readers.count} files, longest read {readers.longest:.2f} s")
 
 
-@pytest.mark.parametrize("beside", [False, True], ids=["after the old one", "beside the old one"])
+@pytest.mark.parametrize("alongside", [False, True], ids=["after the old one", "next to the old one"])
 def test_an_upgrade_of_the_reader_in_the_middle_of_an_epoch_is_not_noticed(
-    node: ReaderNode, root: Path, files: dict[str, bytes], measured: Measured, beside: bool
+    node: ReaderNode, root: Path, files: dict[str, bytes], measured: Measured, alongside: bool
 ) -> None:
     """As a DaemonSet does it, with or without a surge; the holder's DaemonSet is left alone."""
     node.start()
@@ -251,7 +251,7 @@ def test_an_upgrade_of_the_reader_in_the_middle_of_an_epoch_is_not_noticed(
         for _ in range(2):
             time.sleep(0.5)
             node.reader = node.make_reader()
-            if beside:
+            if alongside:
                 health, metrics = free_ports(2)
                 node.reader = node.make_reader(f"--health-port={health}", f"--metrics-port={metrics}")
                 node.reader.launch()
@@ -259,7 +259,7 @@ def test_an_upgrade_of_the_reader_in_the_middle_of_an_epoch_is_not_noticed(
             os.kill(old.pid, signal.SIGTERM)
             eventually(lambda old=old: not old.alive, deadline=20)  # type: ignore[misc]
             old.kill()
-            if not beside:
+            if not alongside:
                 count = readers.count
                 eventually(lambda count=count: readers.count > count + 100, deadline=30)  # type: ignore[misc]
                 node.reader.start()
@@ -270,7 +270,7 @@ def test_an_upgrade_of_the_reader_in_the_middle_of_an_epoch_is_not_noticed(
     assert readers.errors == []
     assert node.holder.pid == holder
     measured(
-        f"2 upgrades of the reader, the next one started {'beside' if beside else 'after'} the old one: "
+        f"2 upgrades of the reader, the next one started {'alongside' if alongside else 'after'} the old one: "
         f"{readers.count} files, longest read {readers.longest:.2f} s"
     )
     assert readers.longest < 5
@@ -356,7 +356,7 @@ def test_when_holder_and_reader_are_ended_together_nothing_dead_stays_mounted(
     assert not session.is_mounted(point=str(node.own.point))
 
 
-def test_without_holder_and_reader_the_file_system_is_mounted_anew(
+def test_without_holder_and_reader_the_file_system_is_mounted_again(
     node: ReaderNode, root: Path, files: dict[str, bytes]
 ) -> None:
     node.start()

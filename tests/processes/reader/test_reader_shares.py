@@ -178,7 +178,7 @@ def test_what_one_thread_asks_for_ahead_leaves_the_kernel_room_for_others(tenant
 @pytest.mark.threat("reads-ahead")
 def test_what_one_program_asks_for_ahead_fails_no_read_of_the_same_dataset(tenants: Tenants) -> None:
     """The kernel takes all of it at once, more than a version may have, and the program then reads what it asked for
-    first, or last, or in between, beside others that read other files."""
+    first, or last, or in between, next to others that read other files."""
     own = []
     for place in (0, ASKED // 2, ASKED - 1):
 

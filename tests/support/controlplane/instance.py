@@ -131,7 +131,7 @@ class ControlPlane:
         ready: Callable[[], bool] | None = None,
         start_deadline: float = START_DEADLINE,
     ) -> Process:
-        """Run any other program (the operator, the extender) beside the control plane, and wait until it is ready.
+        """Run any other program (the operator, the extender) next to the control plane, and wait until it is ready.
 
         It gets KUBECONFIG (``kubeconfig``, by default the administrator's) and ``env`` on
         top of this process' environment. Its log is kept, and it ends with the control plane.

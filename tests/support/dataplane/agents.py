@@ -153,7 +153,7 @@ def fill(folder: Path, files: Mapping[str, bytes]) -> Path:
 
 
 def content_of(disk: Disk, version: Version) -> dict[str, bytes]:
-    """Files of a version that lie whole on a disk, by path."""
+    """Files of a version that are whole on a disk, by path."""
     found: dict[str, bytes] = {}
     manifest = version.manifest
     for file in range(len(manifest)):

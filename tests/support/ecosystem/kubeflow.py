@@ -1,4 +1,4 @@
-"""The real JobSet and the real Kubeflow Trainer beside a control plane: a TrainJob ends in the pods of a JobSet."""
+"""The real JobSet and the real Kubeflow Trainer next to a control plane: a TrainJob ends in the pods of a JobSet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The real Kueue beside a control plane."""
+"""The real Kueue next to a control plane."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class KueueManager(Manager):
     """Kueue's manager, for the Jobs of some namespaces and the TrainingJobs.
 
     Args:
-        plane: beside which it runs.
+        plane: next to which it runs.
         folder: for its configuration and its certificate.
     """
 

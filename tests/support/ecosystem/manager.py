@@ -26,7 +26,7 @@ class Manager(ABC):
     """It runs with the administrator's rights, and is asked about the objects of namespaces with the label `ASKED`.
 
     Args:
-        plane: beside which it runs.
+        plane: next to which it runs.
         folder: for its configuration and its certificate.
     """
 

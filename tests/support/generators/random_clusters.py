@@ -140,7 +140,7 @@ def place_in_turn(cluster: Cluster, *, ahead: int, draw: random.Random) -> list[
     return placed
 
 
-def off_data_beside_room(cluster: Cluster, placed: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
+def off_data_alongside_room(cluster: Cluster, placed: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
     """The pods that are not on their data although a node that holds it has room in the end."""
     left = dict(cluster.slots)
     for _, node in placed:

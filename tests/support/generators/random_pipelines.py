@@ -19,7 +19,7 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
-    """Nodes with free GPUs, and a job whose first workers read a dataset that lies on some of the nodes.
+    """Nodes with free GPUs, and a job whose first workers read a dataset that is on some of the nodes.
 
     Attributes:
         free: free GPUs by node.

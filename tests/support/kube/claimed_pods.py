@@ -42,7 +42,7 @@ MOUNTED = {"volumes": volumes(CLAIM)}
 
 NEW_PODS: Mapping[str, NewPod] = {
     "mounts-the-claim": NewPod(ours=True, spec=MOUNTED),
-    "mounts-it-beside-others": NewPod(
+    "mounts-it-next-to-others": NewPod(
         ours=True, spec={"volumes": [{"name": "tmp", "emptyDir": {}}, *volumes("checkpoints", CLAIM)]}
     ),
     "names-the-default-scheduler": NewPod(ours=True, spec={**MOUNTED, "schedulerName": "default-scheduler"}),

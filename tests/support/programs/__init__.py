@@ -1,1 +1,1 @@
-"""Programs that run beside tests: processes that never outlive them, their ports, a browser, a Prometheus."""
+"""Programs that run next to tests: processes that never outlive them, their ports, a browser, a Prometheus."""

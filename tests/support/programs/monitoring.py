@@ -1,4 +1,4 @@
-"""A real Prometheus beside a test, and the API by which Kubernetes asks prometheus-adapter."""
+"""A real Prometheus next to a test, and the API by which Kubernetes asks prometheus-adapter."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 FIRST = 20_000
 SHARES = 8
-"""Processes of one test run that get ports of their own: between the choice of one and its use lie seconds."""
+"""Processes of one test run that get ports of their own: between the choice of one and its use are seconds."""
 TAKEN = {*range(19_990, 20_010), *range(29_990, 30_010)}
 """What Alluxio's processes listen on, which a test may start later, each on a loopback address of its own: a server
 that binds all addresses would clash with them (PropertyKey `alluxio.*.port`)."""
@@ -20,7 +20,7 @@ _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 def free_ports(count: int) -> list[int]:
     """``count`` different ports on which nothing listens now, on whatever address.
 
-    They lie below the ephemeral range (ip(7)), so that no outgoing connection takes
+    They are below the ephemeral range (ip(7)), so that no outgoing connection takes
     one before its server binds it, and are drawn at random, so that two test runs on
     one machine seldom meet; the processes of one run never do.
     """

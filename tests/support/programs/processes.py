@@ -1,4 +1,4 @@
-"""Programs that tests run beside themselves, and that never outlive the tests.
+"""Programs that tests run next to themselves, and that never outlive the tests.
 
 Each runs in a session of its own, so a Ctrl-C at the terminal reaches pytest
 alone, which then stops its processes in order. When pytest itself is killed,

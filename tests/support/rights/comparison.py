@@ -1,4 +1,4 @@
-"""What is said of the rights that the chart grants, beside those that its accounts used. Pure."""
+"""What is said of the rights that the chart grants, next to those that its accounts used. Pure."""
 
 from __future__ import annotations
 

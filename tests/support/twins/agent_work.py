@@ -271,7 +271,7 @@ class TwinWork:
         return None
 
     def _held(self, node: TwinNode, mount: TwinMount) -> Mask:
-        """Of the blocks of the manifest those that lie here."""
+        """Of the blocks of the manifest those that are here."""
         ids = np.fromiter(self._engine.state.workers[node.name].blocks, dtype=np.int64)
         found = np.zeros(mount.manifest.blocks, dtype=np.bool_)
         numbers = mount.manifest.blocks_at(ids) if len(ids) else np.array([], dtype=np.int64)

@@ -71,7 +71,7 @@ class MemoryAgents(TwinWork):
     # What a test does to the world.
 
     def restart(self, node: str, *, forgets: bool = False) -> None:
-        """An agent's process starts anew: it counts by the same manifests, knows what was wrong, and waits for
+        """An agent's process starts again: it counts by the same manifests, knows what was wrong, and waits for
         assignments; or has nothing.
         """
         old = self._node(node)

@@ -236,7 +236,7 @@ class MemoryEngine:
         await self._announce(Operation(name="pin", path=path))
         mount = next((at for at in self.state.mounts if inside(inner=path, outer=at)), path)
         self.state.mount_at(path=mount, attempted=f"{'pin' if pinned else 'unpin'} {path}")
-        if not pinned:  # with all that lies below
+        if not pinned:  # with all that is below
             self.pinned = {one for one in self.pinned if not inside(inner=one, outer=path)}
         if pinned:
             self.pinned.add(path)

@@ -236,7 +236,7 @@ def test_a_peer_that_dies_while_a_packet_leaves_ends_every_wait(pair: tuple[Conn
     taker.join(5.0)
     peer.socket.close()
     sender.join(5.0)
-    assert not sender.is_alive(), "it waits for ever"
+    assert not sender.is_alive(), "it waits forever"
     assert all(str(error).startswith(f"{NAME} ended") for error in errors), "if it had not queued all by then"
     with pytest.raises(PeerError, match="ended"):
         connection.take(awaited="a packet")

@@ -167,7 +167,7 @@ MALFORMED = {
     "an empty layout": (frame([]), UNREADABLE),
     "an unknown kind of value": (frame(["set", ["number"]]), UNREADABLE),
     "fields that are no object": (frame(["plain", "1"], fields=["plain", "1"]), UNREADABLE),
-    "nothing beside the fields": (frame(b'["tuple", ["dict"]]'), UNREADABLE),
+    "nothing next to the fields": (frame(b'["tuple", ["dict"]]'), UNREADABLE),
     "plain text that is no JSON": (frame(["plain", "{"]), UNREADABLE),
     "a number that is not there": (frame(["tuple", ["number"], ["number"]], count=1), UNREADABLE),
     "an unknown type": (frame(["tensor", "load", [1], False], bytes(4)), UNREADABLE),

@@ -82,7 +82,7 @@ def test_a_folder_that_is_a_file_or_takes_no_more_is_named(tmp_path: Path) -> No
     assert list((tmp_path / "full").iterdir()) == []
 
 
-def test_a_job_with_another_number_of_stages_does_not_begin_anew_in_the_same_folder(tmp_path: Path) -> None:
+def test_a_job_with_another_number_of_stages_does_not_begin_again_in_the_same_folder(tmp_path: Path) -> None:
     folder = tmp_path / "kept"
     common = ["--count", "4", "--checkpoints", str(folder)]
     with Job(SCRIPT, 2, tmp_path, [*plan_of(tmp_path, 4), *common]) as job:

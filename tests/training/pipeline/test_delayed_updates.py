@@ -236,10 +236,10 @@ WARM_UPS: dict[tuple[int, int], tuple[int, int]] = {
 @given(
     replicas=st.sampled_from(sorted(WARM_UPS)),
     delays=st.lists(st.floats(0.0, 0.004), min_size=20, max_size=20),
-    beside=st.integers(0, 2),
+    alongside=st.integers(0, 2),
 )
 def test_random_delays_of_links_never_change_the_order(
-    replicas: tuple[int, int], delays: list[float], beside: int
+    replicas: tuple[int, int], delays: list[float], alongside: int
 ) -> None:
     count = 12
     data = batches(count)
@@ -251,7 +251,7 @@ def test_random_delays_of_links_never_change_the_order(
         settings=Settings(),
         optimizer=optimizer(0.0),
         learning_rate=RATE,
-        ahead=beside,
+        ahead=alongside,
     )
     for worker in made:
         worker.link = threads.SlowLink(worker.link, delays, worker.place.rank)
@@ -259,7 +259,7 @@ def test_random_delays_of_links_never_change_the_order(
     for worker in made:
         own = list(range(worker.place.replica, count, worker.place.own))
         published, more = WARM_UPS[replicas] if worker.place.is_first else (0, 0)
-        ahead = published + more * beside
+        ahead = published + more * alongside
         wanted = one_forward_one_backward(own, warm_up=ahead)
         assert [event.act for event in worker.events] == wanted
         assert worker.compute.weights.most_held == min(ahead, len(own) - 1) + 1

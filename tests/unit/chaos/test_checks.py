@@ -91,7 +91,7 @@ def test_a_pod_whose_read_hangs_is_seen_by_the_line_that_does_not_come() -> None
     assert silent_readers(reads, readers=readers, since=0.0) == ["never read"]
 
 
-def test_a_read_that_waited_longer_than_any_fault_of_its_time_counts_where_the_data_lies() -> None:
+def test_a_read_that_waited_longer_than_any_fault_of_its_time_counts_where_the_data_is() -> None:
     slow = Reads(slow=(SlowRead(seconds=31.0, since=100.0, until=140.0),))
     reads = {"here": {"pod": slow}, "elsewhere": {"pod": slow}}
     assert slow_reads(reads, native={"here"}, most=lambda *_: 31.0) == []
@@ -113,7 +113,7 @@ def test_a_slow_read_was_under_way_in_its_round_only() -> None:
     assert reads_of(first).slow == (SlowRead(seconds=45.0, since=15.0, until=60.0),)
 
 
-def test_every_error_of_any_pod_counts_where_the_data_lies() -> None:
+def test_every_error_of_any_pod_counts_where_the_data_is() -> None:
     reads = {"here": {"job": Reads(failed=failed(AWAY)), "reads-on": Reads(failed=failed(ABSENT))}}
     assert wrong_reads(reads, native={"here"}) == [f"job on here: 1 {AWAY}", f"reads-on on here: 1 {ABSENT}"]
 
@@ -134,7 +134,7 @@ def test_what_ended_the_program_of_a_pod_counts_everywhere() -> None:
     assert wrong_reads(reads, native=set()) == ["job on elsewhere: MemoryError"]
 
 
-def test_a_pod_that_was_made_anew_on_another_node_has_read_on_both() -> None:
+def test_a_pod_that_was_made_again_on_another_node_has_read_on_both() -> None:
     reads = {
         "node-1": {"job": Reads(failed=failed(WRONG))},
         "node-2": {"job": Reads(files=60)},

@@ -144,7 +144,7 @@ def test_an_operator_that_waits_is_alive_and_not_ready(default: Rendered) -> Non
     alive, ready, started = (operator[f"{kind}Probe"] for kind in ("liveness", "readiness", "startup"))
     assert (alive["httpGet"]["path"], started["httpGet"]["path"]) == ("/livez", "/livez")
     assert ready["httpGet"]["path"] == "/healthz"
-    # One that begins anew in its container has no startup probe any more.
+    # One that begins again in its container has no startup probe any more.
     allowed, first = (probe["periodSeconds"] * probe["failureThreshold"] for probe in (alive, started))
     assert allowed >= first
 

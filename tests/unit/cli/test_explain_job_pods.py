@@ -113,7 +113,7 @@ def test_a_job_whose_pods_are_gone_is_explained_from_its_status() -> None:
 
 
 def placed_by(scheduler: str, *, named: bool) -> JobReport:
-    """A pod that runs where no data is, although there was room beside it."""
+    """A pod that runs where no data is, although there was room next to it."""
     asked, own = job(state="Running"), pod("p0", node="b")
     own["spec"]["schedulerName"] = scheduler
     if named:

@@ -131,7 +131,7 @@ def test_blocks_that_two_datasets_share_count_once() -> None:
         ("team/pictures", 60),
         ("team/texts", 30),
         ("team/the-same", 0),
-    ), "the sum of what a node holds is what lies there"
+    ), "the sum of what a node holds is what is there"
 
 
 def test_without_the_right_to_list_nodes_those_with_data_are_shown() -> None:

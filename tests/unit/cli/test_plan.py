@@ -87,7 +87,7 @@ def cluster(
 
 
 def operator(*options: str) -> Object:
-    """The Deployment of an operator with these options beside its usual ones."""
+    """The Deployment of an operator with these options next to its usual ones."""
     usual = ("operator", "--namespace=tdcs-system", "--health-port=8080", "--lease=tdcs-operator")
     container = {"name": "operator", "args": [*usual, *options]}
     labels = {"app.kubernetes.io/component": "operator"}
@@ -163,7 +163,7 @@ def test_a_job_without_room_says_what_it_waits_for_as_the_queue_does(tmp_path: P
     assert result.output.count("no node has room for it") == 2
 
 
-def test_a_job_queues_behind_jobs_that_wait_and_beside_those_that_were_admitted(tmp_path: Path) -> None:
+def test_a_job_queues_behind_jobs_that_wait_and_next_to_those_that_were_admitted(tmp_path: Path) -> None:
     other = job(workers=11, data="pictures")
     other["metadata"] = {
         "name": "other", "namespace": "team", "uid": "u", "generation": 1, "creationTimestamp": NOW,

@@ -62,7 +62,7 @@ WORLD = ListedObjects(
             totalFiles=30,
             copies=[{"id": "0", "nodes": [{"name": "a", "bytes": 42}]}],
             conditions=[
-                condition("Placed", "False", "it lies on 1 node"),
+                condition("Placed", "False", "it is on 1 node"),
                 condition("Ready", "False", "42%"),
             ],
         ),
@@ -136,7 +136,7 @@ def test_what_needs_a_person_is_said_and_what_is_on_its_way_is_not() -> None:
     complaints = [line for line in shown(WORLD).splitlines() if line.startswith("!")]
     assert complaints == [
         "! CacheCluster tdcs-system/default: 1 of 2 cache workers are registered; lost: b",
-        "! Dataset n/pictures: it lies on 1 node",
+        "! Dataset n/pictures: it is on 1 node",
         "! Dataset n/waits: Secret n/keys does not exist",
     ]
 

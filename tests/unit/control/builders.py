@@ -15,7 +15,7 @@ NOW = "2026-01-01T00:00:00Z"
 
 
 def block(number: int, *, length: int = 10, workers: tuple[str, ...] = ()) -> Block:
-    """A block that lies on `workers`."""
+    """A block that is on `workers`."""
     return Block(
         id=number,
         length=length,

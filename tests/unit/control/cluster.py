@@ -321,7 +321,7 @@ class Cluster:
         return next((one for one in conditions if one["type"] == kind), {})
 
     def nodes(self, name: str = "pictures") -> dict[str, int]:
-        """The nodes of a Dataset's copies, with the bytes that lie there."""
+        """The nodes of a Dataset's copies, with the bytes that are there."""
         return {
             node["name"]: node["bytes"]
             for one in self.status(name).get("copies", ())
@@ -345,7 +345,7 @@ class Cluster:
         await self.until(known)
 
     def held(self) -> dict[str, int]:
-        """Bytes that lie on the workers that hold any."""
+        """Bytes that are on the workers that hold any."""
         found = {
             name: sum(self.engine.holdings(worker=name).values()) for _, name in self.server.store(NODES)
         }

@@ -142,7 +142,7 @@ async def test_workers_are_waited_for_from_the_first_answer_of_their_master_on()
     assert observer.view("default").failure is None
     assert observer.view("default").since == 90.0
 
-    now, engine.before = 200.0, refuse  # later outages do not begin it anew: what was there is known by then
+    now, engine.before = 200.0, refuse  # later outages do not begin it again: what was there is known by then
     await observer.look("default")
     now, engine.before = 300.0, None
     await observer.look("default")

@@ -86,7 +86,7 @@ class RecordedCluster(WorkersCluster):
         super()._changed(resource, obj, deleted)
 
     def is_whole(self) -> bool:
-        """Whether all that is wanted of both Datasets lies on nodes, and every condition is true."""
+        """Whether all that is wanted of both Datasets is on nodes, and every condition is true."""
         return all(
             self.status(name).get("loadedRatio") == 1.0
             and self.status(name).get("state") == "Ready"

@@ -1,5 +1,5 @@
 """Random Datasets, Preloads and CacheClusters, from the schema and beyond it: no pass fails by a defect, each object is
-answered, and a good Dataset beside them becomes Ready; the same when each Dataset
+answered, and a good Dataset next to them becomes Ready; the same when each Dataset
 and Preload has become another one at random. TrainingJobs: `test_random_jobs.py`.
 
 ``TDCS_RANDOM_OBJECTS=10000`` draws so many of each kind.

@@ -167,7 +167,7 @@ class WorkersCluster(Cluster):
         )
 
     def engine_used(self) -> int:
-        """Bytes that lie on all workers."""
+        """Bytes that are on all workers."""
         return sum(worker.used for worker in self.engine.state.workers.values())
 
     def workers(self) -> dict[str, str]:

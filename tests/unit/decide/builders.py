@@ -59,7 +59,7 @@ def placed(
     below: Mapping[tuple[str, ...], Totals] | None = None,
     held_before: Mapping[str, Mapping[str, frozenset[str]]] | None = None,
 ) -> tuple[WantPlacement, ...]:
-    """Where wants come to lie."""
+    """Where wants come to be."""
     return place(
         PlacementInput(
             mount=MOUNT,

@@ -64,7 +64,7 @@ def test_what_a_pod_says_itself_of_nodes_by_their_names_is_kept() -> None:
     assert [named_node(term) for term in terms] == [["n1"], ["n2"]], "for nodes with data alone"
 
 
-def test_required_terms_hold_beside_those_of_the_pod() -> None:
+def test_required_terms_hold_next_to_those_of_the_pod() -> None:
     given = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [ZONE, RACK]}}}
 
     terms = with_data(given, scores={"n1": 10, "n2": 1}, way="required")["nodeAffinity"][REQUIRED]
@@ -107,8 +107,8 @@ def test_a_term_that_matches_no_node_matches_none_afterwards() -> None:
     only: dict[str, Any] = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{}]}}}
     assert with_data(only, scores={"n1": 10}, way="required") == only
 
-    beside = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{}, ZONE]}}}
-    (term,) = required(with_data(beside, scores={"n1": 10}, way="required"))
+    alongside = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{}, ZONE]}}}
+    (term,) = required(with_data(alongside, scores={"n1": 10}, way="required"))
     assert (term["matchExpressions"], named_node(term)) == (ZONE["matchExpressions"], ["n1"])
 
 

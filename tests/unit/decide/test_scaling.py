@@ -189,7 +189,7 @@ def worker(node: str, *, last: int, worth: float = 1.0, jobs: bool = False) -> W
     return Worker(node=node, held=held, runs_jobs=jobs)
 
 
-def test_the_worker_whose_bytes_lie_elsewhere_too_leaves_first() -> None:
+def test_the_worker_whose_bytes_are_elsewhere_too_leaves_first() -> None:
     workers = [worker("n1", last=5 * GB), worker("n2", last=0), worker("n3", last=0, jobs=True)]
     first = leaves_first(workers)
     assert first is not None

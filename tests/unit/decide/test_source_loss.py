@@ -85,7 +85,7 @@ def test_a_loss_is_believed_only_when_another_node_finds_no_more(second: SecondC
     assert (last is None) is believed
 
 
-def test_a_node_that_finds_more_has_the_time_begin_anew() -> None:
+def test_a_node_that_finds_more_has_the_time_begin_again() -> None:
     now = SourcesSize(files=10, bytes=100)
     last: SourceLoss | None = None
     for clock in (0.0, 50.0, 90.0):
@@ -96,7 +96,7 @@ def test_a_node_that_finds_more_has_the_time_begin_anew() -> None:
     assert (last.since, last.times) == (100.0, 1)
 
 
-def test_a_source_that_loses_more_meanwhile_begins_anew() -> None:
+def test_a_source_that_loses_more_meanwhile_begins_again() -> None:
     last = found(10, 100)
     for clock in (50.0, 60.0):
         last = found(10, 100, clock=clock, last=last)

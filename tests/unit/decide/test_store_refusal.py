@@ -252,7 +252,7 @@ def test_a_long_message_ends_behind_a_word() -> None:
         (403, "AccessDenied", "not authorized to perform: kms:Decrypt", Cause.KMS),
     ],
 )
-def test_the_words_of_an_objects_name_mean_nothing_beside_a_code(
+def test_the_words_of_an_objects_name_mean_nothing_next_to_a_code(
     status: int, code: str, message: str, cause: Cause
 ) -> None:
     assert judge(StoreAnswer(status=status, code=code, message=message)).cause is cause

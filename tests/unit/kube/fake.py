@@ -30,7 +30,7 @@ def error(kind: type[KubeError]) -> KubeError:
 
 
 class ScriptedApi:
-    """Gives the lists in order (the last one for ever), and the watches in order, then quiet ones.
+    """Gives the lists in order (the last one forever), and the watches in order, then quiet ones.
 
     Attributes:
         written: every write, in order.

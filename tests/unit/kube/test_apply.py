@@ -55,7 +55,7 @@ async def test_a_field_that_is_no_longer_wanted_is_noticed() -> None:
     assert len(api.written) == 2
 
 
-async def test_what_the_server_writes_differently_is_not_written_for_ever() -> None:
+async def test_what_the_server_writes_differently_is_not_written_forever() -> None:
     class Normalising(ScriptedApi):
         async def apply(self, resource: Any, *, obj: Object, dry_run: bool = False) -> Object:
             return {**await super().apply(resource, obj=obj), "spec": {"cpu": "1"}}

@@ -1,4 +1,4 @@
-"""A process that has lost its Lease begins anew in its place, and leaves nothing behind."""
+"""A process that has lost its Lease begins again in its place, and leaves nothing behind."""
 
 import subprocess
 import sys
@@ -65,7 +65,7 @@ from tdcs.kube.lease_loss import hear_signals, lease_losses, replace_process
 
 if not lease_losses(os.environ):
     replace_process(losses=1)
-print("begins anew", flush=True)
+print("begins again", flush=True)
 sys.stdin.readline()  # as long as it loads its modules
 hear_signals()
 print("works", flush=True)
@@ -74,14 +74,14 @@ time.sleep(100)
 
 
 @pytest.mark.failure_mode("operator-stopped-while-restarting")
-def test_a_process_that_is_asked_to_end_while_it_begins_anew_ends_in_order() -> None:
+def test_a_process_that_is_asked_to_end_while_it_begins_again_ends_in_order() -> None:
     """The first process of a container would not hear it, and be killed half a minute later."""
     with subprocess.Popen(
         [sys.executable, "-c", STOPPED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        assert process.stdout.readline() == "begins anew\n"
+        assert process.stdout.readline() == "begins again\n"
         process.terminate()
         process.stdin.write("\n")
         process.stdin.close()

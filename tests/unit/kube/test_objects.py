@@ -42,7 +42,7 @@ def test_the_conditions_of_a_job_say_how_it_ended(
     assert job_ending({"status": {"conditions": conditions}}) == ending
 
 
-def test_a_finalizer_is_added_and_removed_beside_those_of_others() -> None:
+def test_a_finalizer_is_added_and_removed_next_to_those_of_others() -> None:
     assert with_finalizer(held_by("other"), finalizer=FINALIZER) == ["other", FINALIZER]
     assert with_finalizer(held_by(FINALIZER), finalizer=FINALIZER) is None
     assert without_finalizer(held_by("other", FINALIZER), finalizer=FINALIZER) == ["other"]

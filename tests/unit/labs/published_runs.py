@@ -1,4 +1,4 @@
-"""Published times of training beside a NAS, as scenarios for the throughput model: ResNet50, 90 epochs, 8 V100 a node.
+"""Published times of training next to a NAS, as scenarios for the throughput model: ResNet50, 90 epochs, 8 V100 a node.
 
 From Fluid's documentation, "Accelerate PVC with Fluid".
 """

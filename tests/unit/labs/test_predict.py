@@ -167,7 +167,7 @@ def test_a_job_alone_has_all_processors_of_its_nodes() -> None:
     assert found.warm.seconds == pytest.approx(3 * 2.5)
 
 
-def test_what_lies_in_the_page_cache_costs_no_reading() -> None:
+def test_what_is_in_the_page_cache_costs_no_reading() -> None:
     values = {**READER, "readCpuSecondsPerFile": 0.01, "pageCacheBytesPerNode": 400e6}
     found = predict(parse_scenario(where="test", values=values))
     assert found.warm.seconds == pytest.approx(5 + 2 + 2)
@@ -190,10 +190,10 @@ def test_times_are_told_in_the_unit_that_fits(seconds: float, words: str) -> Non
 
 
 def test_times_side_by_side_are_told_in_one_unit_where_that_is_readable() -> None:
-    assert duration(6_720, beside=7_560) == "1.9 h"
-    assert duration(600, beside=7_560) == "10 min"
-    assert duration(90, beside=130) == "1.5 min"
-    assert duration(7_560, beside=7_560) == "2.1 h"
+    assert duration(6_720, alongside=7_560) == "1.9 h"
+    assert duration(600, alongside=7_560) == "10 min"
+    assert duration(90, alongside=130) == "1.5 min"
+    assert duration(7_560, alongside=7_560) == "2.1 h"
 
 
 def test_times_to_compare_have_a_digit_more() -> None:

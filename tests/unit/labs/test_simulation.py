@@ -234,7 +234,7 @@ def test_a_copy_stays_on_a_node_for_the_job_that_found_it_there() -> None:
         TraceJob(submitted=0.0, duration=40_000.0, gpus=8, tenant="a"),
         TraceJob(submitted=1.0, duration=3_000.0, gpus=8, tenant="a"),
         TraceJob(submitted=2.0, duration=30_000.0, gpus=8, tenant="a"),
-        TraceJob(submitted=6_000.0, duration=100.0, gpus=8, tenant="b"),  # the cache is granted anew
+        TraceJob(submitted=6_000.0, duration=100.0, gpus=8, tenant="b"),  # the cache is granted again
     ]
     items = {item.dataset.name: item for item in assign_work(jobs=synthetic_jobs(count=200), mix="image")}
     found = {tenant: items[f"{tenant}/imagenet-1k"] for tenant in "ab"}
@@ -286,7 +286,7 @@ def test_the_command_shows_a_table_and_draws(trace_file: Path, tmp_path: Path) -
 
 
 @pytest.mark.skipif(
-    not PHILLY.exists(), reason=f"the Philly trace is not at {PHILLY.name} beside the checkout"
+    not PHILLY.exists(), reason=f"the Philly trace is not at {PHILLY.name} next to the checkout"
 )
 def test_on_a_part_of_the_real_trace_the_policies_come_near_the_bound_and_lose_to_no_other() -> None:
     jobs = [job for job in read_trace(path=PHILLY) if 30.5 * 86_400 <= job.submitted < 30.75 * 86_400]

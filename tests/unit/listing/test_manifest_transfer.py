@@ -394,13 +394,13 @@ async def test_sums_are_of_the_manifest_that_the_digest_proves_whatever_an_agent
     size = SourcesSize(files=1 << 62, bytes=-1)
     false = msgspec.msgpack.encode(msgspec.structs.replace(true, size=size, seconds=math.inf))
 
-    async def lie(request: web.Request) -> web.Response:
+    async def answer_wrongly(request: web.Request) -> web.Response:
         if request.path.endswith("/totals"):
             return web.Response(body=false)
         return web.Response(body=folder.file(true.digest).read_bytes())
 
     agent = web.Application()
-    agent.router.add_get("/{path:.*}", lie)
+    agent.router.add_get("/{path:.*}", answer_wrongly)
     url = manifest_url(address=await serve(agent), digest=true.digest)
     own = ManifestFolder(tmp_path / "own")
     found = await without_manifests(engine, own, session).totals(

@@ -56,7 +56,7 @@ def test_the_table_fits_a_hundred_columns(capsys: pytest.CaptureFixture[str]) ->
     assert max(map(len, table.splitlines())) <= 100
 
 
-def test_speeds_beside_rows_of_pods_are_said_to_be_of_epochs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_speeds_next_to_rows_of_pods_are_said_to_be_of_epochs(capsys: pytest.CaptureFixture[str]) -> None:
     table = shown(capsys, name="tdcs")
     assert all(words in table for words in ("epoch:", "all pods", "1: 12,346", "2: 12,346"))
 

@@ -18,7 +18,7 @@ from tdcs_local.progress import Reporter
 
 
 class World:
-    """A machine with a cluster: ``states`` are what is seen one look after the other, the last one for ever."""
+    """A machine with a cluster: ``states`` are what is seen one look after the other, the last one forever."""
 
     def __init__(self, *states: State) -> None:
         self.states = list(states)
@@ -106,13 +106,13 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
         pytest.param([State.BROKEN], "", ["delete", "create", "finish"], id="never completed"),
     ],
 )
-def test_up_repairs_what_was_once_complete_and_makes_anew_only_what_is_beyond_repair(
+def test_up_repairs_what_was_once_complete_and_makes_again_only_what_is_beyond_repair(
     world: World, seen: list[State], failing: str, done: list[str]
 ) -> None:
     world.states, world.failing = seen, set(failing.split())
     said = world.up()
     assert world.done == done
-    assert ("is made anew" in said) is ("delete" in done)
+    assert ("is made again" in said) is ("delete" in done)
     for repair in failing.split():
         assert f"tdcs-test could not be repaired by that: {repair} failed" in said
 
@@ -154,8 +154,8 @@ def test_a_cluster_whose_checkout_is_gone_is_replaced(world: World) -> None:
 @pytest.mark.parametrize("state", [State.RUNNING, State.UNFINISHED])
 def test_a_cluster_of_an_older_node_image_is_kept_and_named(world: World, state: State) -> None:
     world.states, world.older = [state], True
-    anew = "`TDCS_CLUSTER=tdcs-test make down && TDCS_CLUSTER=tdcs-test make up` renews it"
-    assert f"was made from an older node image; {anew}" in world.up()
+    again = "`TDCS_CLUSTER=tdcs-test make down && TDCS_CLUSTER=tdcs-test make up` renews it"
+    assert f"was made from an older node image; {again}" in world.up()
     assert "delete" not in world.done
 
 

@@ -21,7 +21,7 @@ def test_a_step_is_one_line_with_its_result_and_its_time() -> None:
     assert re.search(r"build \[it\]: 3 files \(\d+(\.\d)? s\)", line)
 
 
-def test_a_step_beside_others_is_said_to_have_run_in_the_background() -> None:
+def test_a_step_next_to_others_is_said_to_have_run_in_the_background() -> None:
     out = io.StringIO()
     reporter = Reporter(stream=out)
 
@@ -33,8 +33,8 @@ def test_a_step_beside_others_is_said_to_have_run_in_the_background() -> None:
     other.start()
     other.join()
     build()
-    beside, after = out.getvalue().splitlines()
-    assert re.search(r"build it \(\d+(\.\d)? s in the background\)$", beside)
+    alongside, after = out.getvalue().splitlines()
+    assert re.search(r"build it \(\d+(\.\d)? s in the background\)$", alongside)
     assert re.search(r"build it \(\d+(\.\d)? s\)$", after)
 
 

@@ -137,7 +137,7 @@ def test_a_folder_is_selected_without_its_neighbours_of_a_similar_name() -> None
     assert {manifest.file_path(int(file)) for file in np.flatnonzero(chosen)} == {b"top/a/x", b"top/a/b/c/x"}
 
 
-def test_parents_come_before_what_lies_in_them() -> None:
+def test_parents_come_before_what_is_in_them() -> None:
     manifest = manifest_of(
         listed("x/y/z/f", 1), listed("x-1/f", 1, first_block=2), listed("f", 1, first_block=3)
     )

@@ -19,7 +19,7 @@ def sizes_of(seed: int, *, spread: float = 0.05) -> slots.Sizes:
     return (np.random.default_rng(seed).normal(1, spread, SLOTS).clip(0) * 1e7).astype(np.int64)
 
 
-def test_the_slot_of_a_block_is_the_same_for_ever() -> None:
+def test_the_slot_of_a_block_is_the_same_forever() -> None:
     found = [slots.slot_of(b"train/0001.jpg", number) for number in range(4)]
     assert found == [3521, 3969, 2485, 134]
     assert slots.slot_of(b"", 0) == 1218
@@ -27,7 +27,7 @@ def test_the_slot_of_a_block_is_the_same_for_ever() -> None:
     assert slots.slot_of(b"\xff\xfe", 0) == slots.slot_of(b"\xff\xfe", 0)
 
 
-def test_the_partition_of_a_mount_is_the_same_for_ever() -> None:
+def test_the_partition_of_a_mount_is_the_same_forever() -> None:
     parts = slots.partition(
         mount="/datasets/1f",
         capacities={"a": 10, "b": 10, "c": 20},

@@ -1,4 +1,4 @@
-"""What is said of rights that the chart grants, beside those that were used."""
+"""What is said of rights that the chart grants, next to those that were used."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def post(app: Webhook, body: bytes, *, method: str = "POST", path: str = "/pods"
 async def test_the_webhook_gives_the_scheduler_to_pods_that_are_placed_by_data(name: str) -> None:
     app, metrics = webhook()
     pod = NEW_PODS[name].build(name=name, namespace="team")
-    del pod["metadata"]["namespace"]  # the API server sends it beside the pod only
+    del pod["metadata"]["namespace"]  # the API server sends it next to the pod only
 
     answer = json.loads(post(app, review(pod)).body)["response"]
 

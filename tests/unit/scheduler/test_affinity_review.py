@@ -62,7 +62,7 @@ def test_a_pod_that_asks_for_it_keeps_the_default_scheduler() -> None:
     assert preferred(patch(view_of(n1=100), scheduler="default-scheduler", annotations=asked)) == {"n1": 100}
 
 
-def test_an_annotation_tells_nothing_of_where_data_of_other_namespaces_lies() -> None:
+def test_an_annotation_tells_nothing_of_where_data_of_other_namespaces_is() -> None:
     view = view_of(n1=100)
     nodes = [{"name": "theirs", "bytes": 100}]
     status = {"totalBytes": 100, "copies": [{"id": "0", "nodes": nodes}]}

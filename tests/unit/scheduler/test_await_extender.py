@@ -1,4 +1,4 @@
-"""kube-scheduler waits for its extender, but not for ever."""
+"""kube-scheduler waits for its extender, but not forever."""
 
 import logging
 import threading
@@ -48,7 +48,7 @@ def test_it_waits_until_the_extender_is_well() -> None:
 
 
 @pytest.mark.failure_mode("scheduler-and-extender-restart")
-def test_an_extender_that_never_gets_well_does_not_hold_it_for_ever(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_extender_that_never_gets_well_does_not_hold_it_forever(caplog: pytest.LogCaptureFixture) -> None:
     with extender(red=1000) as (url, answers), caplog.at_level(logging.INFO):
         done = CliRunner().invoke(command, [f"--url={url}", "--at-most=2"])
     assert done.exit_code == 0

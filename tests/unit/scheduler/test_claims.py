@@ -113,7 +113,7 @@ def test_claims_of_another_namespace_are_others() -> None:
     )
 
 
-async def test_a_bad_annotation_beside_a_claim_is_reported_and_the_claim_counts(
+async def test_a_bad_annotation_next_to_a_claim_is_reported_and_the_claim_counts(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     app = extender(Clock())

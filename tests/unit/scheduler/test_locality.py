@@ -10,7 +10,7 @@ from tests.support.generators.random_clusters import (
     Cluster,
     Tally,
     alike,
-    off_data_beside_room,
+    off_data_alongside_room,
     place_in_turn,
     random_clusters,
 )
@@ -29,7 +29,7 @@ def tally(change: Callable[[Cluster], Cluster], *, ahead: int) -> Tally:
         for drawn in random_clusters(first=first, nodes=[f"n{i:02}" for i in range(NODES)]):
             cluster = change(drawn)
             placed = place_in_turn(cluster, ahead=ahead, draw=random.Random(cluster.number))
-            assert not off_data_beside_room(cluster, placed), (cluster, placed)
+            assert not off_data_alongside_room(cluster, placed), (cluster, placed)
             found.add(cluster, placed)
     return found
 

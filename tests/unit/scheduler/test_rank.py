@@ -308,8 +308,8 @@ def test_what_pods_read_together_is_combined_once_until_a_dataset_changes() -> N
 
     first = remembered.combine(both, [0, 0])
     assert remembered.combine(both, [0, 0]) is first
-    beside = remembered.combine(both, [1, 0])
-    assert dict(zip(beside.nodes, beside.worth, strict=True)) == {"b": 1.0}
+    alongside = remembered.combine(both, [1, 0])
+    assert dict(zip(alongside.nodes, alongside.worth, strict=True)) == {"b": 1.0}
     known.on_change(("team", "images"), dataset({"c": 100 * MB}))
     changed = known.find(dataset="team/images", copy="0")
     assert changed is not None
@@ -370,7 +370,7 @@ def test_a_pod_without_another_candidate_goes_to_its_data(nodes: list[str]) -> N
     assert leaving(json.dumps({"nodes": nodes, "until": UNTIL})).scores == {"a": 10, "b": 5}
 
 
-def test_a_pod_that_is_made_anew_later_leaves_no_node() -> None:
+def test_a_pod_that_is_made_again_later_leaves_no_node() -> None:
     text = json.dumps({"nodes": ["a"], "until": UNTIL})
     assert leaving(text, minute=1).scores == {"a": 10, "b": 5}
 

@@ -111,7 +111,7 @@ def test_every_mini_batch_goes_to_one_replica_of_each_stage_and_neighbours_know_
 
 
 @given(replicas=REPLICAS)
-def test_stages_that_step_in_whole_rounds_never_wait_for_each_other_for_ever(
+def test_stages_that_step_in_whole_rounds_never_wait_for_each_other_forever(
     replicas: tuple[int, ...],
 ) -> None:
     assert comes_to_its_end(replicas)

@@ -269,7 +269,7 @@ def test_a_clock_before_all_certificates_makes_none() -> None:
     "changed",
     ["names", "role", "key of another", "authority of another", "no certificate"],
 )
-def test_a_certificate_that_does_not_fit_is_made_anew(changed: str) -> None:
+def test_a_certificate_that_does_not_fit_is_made_again(changed: str) -> None:
     subject = Subject(role=Role.AGENT, hosts=("a.example",))
     authority = renewed_authority(None, now=START, spread=False, make=authority_ending)
     known = renewed_identity(None, subject=subject, authority=authority, now=START)

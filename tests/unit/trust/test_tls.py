@@ -152,7 +152,7 @@ def test_an_identity_never_shows_its_key(authority: TestAuthority) -> None:
 
 
 async def test_servers_and_clients_of_asyncio_follow_new_certificates_and_authorities() -> None:
-    """An authority is taken away, too: contexts that are only added to would believe it for ever."""
+    """An authority is taken away, too: contexts that are only added to would believe it forever."""
     old, new = TestAuthority("old"), TestAuthority("new")
     identities: dict[str, Identity] = {
         "server": old.identity(Role.AGENT),

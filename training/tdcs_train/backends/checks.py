@@ -89,7 +89,7 @@ def nchw_pooling(match: Match) -> str | None:
         return "the pooling is dilated"
     padding, window = step.attribute_ints("padding"), step.attribute_ints("pool_size")
     if any(pad >= size for pad, size in zip(padding, (*window, *window), strict=True)):
-        return "a window could lie wholly in the padding"
+        return "a window could be wholly in the padding"
     return None
 
 

@@ -64,7 +64,7 @@ NOTABLE = 1.05
 @click.option(
     "--ahead",
     type=click.IntRange(min=0, max=MOST_AHEAD),
-    help="Mini-batches in flight beside the published number, for each stage behind a worker: hides transfers, for as "
+    help="Mini-batches in flight next to the published number, for each stage behind a worker: hides transfers, for as "
     "many more versions of its weights. By default none, or up to 4 where a pipeline is best only with them.",
 )
 @click.option(

@@ -125,9 +125,9 @@ def compile_model(
             if not chosen:
                 opened.run(inputs)
             else:
-                with tempfile.TemporaryDirectory(prefix="tdcs-train-") as beside:
+                with tempfile.TemporaryDirectory(prefix="tdcs-train-") as alongside:
                     host = opening.open_built(
-                        *build(Path(beside), backends=(), fixed={**fixed, "backends": ()})
+                        *build(Path(alongside), backends=(), fixed={**fixed, "backends": ()})
                     )
                 assert host is not None, "the same target as that of the artifact, which was opened"
                 allowed = opening.TOLERANCE if tolerance is None else tolerance

@@ -78,7 +78,7 @@ def check_start(folder: Path, steps: Mapping[int, Iterable[int]], *, stages: int
     )
     raise PlanError(
         f"{folder} has checkpoints, but no step of all {stages} stages ({have}); bring the missing files back, or give "
-        "an empty folder to begin anew"
+        "an empty folder to begin again"
     )
 
 

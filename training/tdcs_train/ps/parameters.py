@@ -88,7 +88,7 @@ def priorities_of(document: Any, traced: TracedModel, *, source: str) -> dict[st
                 found[name] = max(found.get(name, of_layer[layer.id]), of_layer[layer.id])
             elif name not in found:
                 raise PlanError(
-                    f"{source} has no transfer for {layer.id} ({layer.description}); order this model anew"
+                    f"{source} has no transfer for {layer.id} ({layer.description}); order this model again"
                 )
     return found
 

@@ -46,7 +46,7 @@ def _read(
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
     if len(variables) != len(plan):
         raise InputError(
-            f"the plan has {len(plan)} priorities for {len(variables)} variables; order this model anew"
+            f"the plan has {len(plan)} priorities for {len(variables)} variables; order this model again"
         )
     if window < 1:
         raise InputError(f"the window is {window}; at least one read must be under way")

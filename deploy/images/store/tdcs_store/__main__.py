@@ -1,4 +1,4 @@
-"""``python3 -m tdcs_store control|link``: the two processes beside the gateway."""
+"""``python3 -m tdcs_store control|link``: the two processes next to the gateway."""
 
 import argparse
 from pathlib import Path

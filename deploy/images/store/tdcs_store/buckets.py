@@ -1,8 +1,8 @@
-"""Buckets on the gateway's volume: filled whole or not at all, with a manifest of checksums beside them.
+"""Buckets on the gateway's volume: filled whole or not at all, with a manifest of checksums next to them.
 
 ``ROOT/buckets/NAME`` is the bucket (the gateway serves ``ROOT/buckets``), ``ROOT/manifests/NAME.json`` its
 manifest. A bucket is made in ``ROOT/staging`` and renamed into place, the manifest is written last: a kill
-in between leaves a bucket without a manifest, which the next fill makes anew.
+in between leaves a bucket without a manifest, which the next fill makes again.
 """
 
 import hashlib

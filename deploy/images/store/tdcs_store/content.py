@@ -1,4 +1,4 @@
-"""Datasets made of a seed: the same parameters give the same bytes, on any machine, for ever."""
+"""Datasets made of a seed: the same parameters give the same bytes, on any machine, forever."""
 
 import hashlib
 from collections.abc import Iterator

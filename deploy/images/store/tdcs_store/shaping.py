@@ -83,7 +83,7 @@ def complete(qdiscs: Mapping[str, Sequence[Mapping[str, Any]]]) -> bool:
     """Whether everything that :func:`setup` makes is there, by ``tc -s -j qdisc show dev`` of each device.
 
     The filter into the intermediate device is the last command, but shows only in a filter listing; the
-    ingress qdisc just before it stands for it, and a set-up that stopped between the two is made anew
+    ingress qdisc just before it stands for it, and a set-up that stopped between the two is made again
     because the process that ran it removes what it made when a command fails.
     """
     kinds = {device: {q["kind"] for q in found} for device, found in qdiscs.items()}

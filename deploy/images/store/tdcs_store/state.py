@@ -34,8 +34,8 @@ class Odometer:
 
     def advanced(self, now: WireBytes, *, link: str) -> "Odometer":
         """After a look at the kernel's counters. Other ones than last time, or smaller ones, began at zero."""
-        anew = link != self.link or now.egress < self.seen.egress or now.ingress < self.seen.ingress
-        seen = WireBytes() if anew else self.seen
+        again = link != self.link or now.egress < self.seen.egress or now.ingress < self.seen.ingress
+        seen = WireBytes() if again else self.seen
         return Odometer(
             total=WireBytes(
                 egress=self.total.egress + now.egress - seen.egress,
@@ -81,5 +81,5 @@ def _load(path: Path) -> dict[str, Any] | None:
     try:
         found: dict[str, Any] = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ValueError(f"{path} is not JSON ({error}): delete it to start anew") from error
+        raise ValueError(f"{path} is not JSON ({error}): delete it to start again") from error
     return found

@@ -25,7 +25,7 @@ LIBRARY = "libfaketime.so.1"
 _WAIT = b"clock_nanosleep"
 """Python's `time.sleep`. Version 0.9.10 computes the end of a measured wait from the time of day, which is refused."""
 OFFSET = "offset"
-"""A file beside the library with what the clock is off by, such as ``+3600`` or ``-2d``; it is read each second.
+"""A file next to the library with what the clock is off by, such as ``+3600`` or ``-2d``; it is read each second.
 
 It is replaced by another file, and never empty: what cannot be read ends the program."""
 

@@ -63,7 +63,7 @@ def write_layer(file: Path, entries: Iterable[Entry]) -> Layer:
             if entry.link:
                 info.type = tarfile.LNKTYPE if entry.hard else tarfile.SYMTYPE
                 info.linkname = entry.link
-                folders.add(entry.path)  # a linked folder must not be made anew by what comes below it
+                folders.add(entry.path)  # a linked folder must not be made again by what comes below it
                 tar.addfile(info)
             elif entry.source is not None:
                 info.size = entry.source.stat().st_size

@@ -68,6 +68,6 @@ class RootTar:
         if member is None:
             raise LocalError(
                 what=f"{self._file} has no file {path}",
-                remedy="remove that file's folder from the cache, so that it is made anew",
+                remedy="remove that file's folder from the cache, so that it is made again",
             )
         return member

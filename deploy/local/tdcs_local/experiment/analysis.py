@@ -20,7 +20,7 @@ class Measured:
 
     ``seconds`` are those of each job, from the first read to the end of the last batch; ``source_bytes`` left the store
     meanwhile; ``load_seconds`` is what it took to have a Dataset loaded before, which ``seconds`` does not count.
-    ``load_average`` is the machine's over the last minute when the run ended; ``late_seconds`` lie between the
+    ``load_average`` is the machine's over the last minute when the run ended; ``late_seconds`` are between the
     beginning of the first job and of the last. ``epochs`` are the seconds of each epoch of each job.
     """
 

@@ -63,7 +63,7 @@ def show(table: Sequence[Row]) -> None:
 
 
 def draw(table: Sequence[Row], *, mbit: int, path: Path) -> None:
-    """Images per second by number of jobs, over the link that is the bound: measured, and predicted beside it."""
+    """Images per second by number of jobs, over the link that is the bound: measured, and predicted next to it."""
     shown = [row for row in table if row.mbit == mbit]
     jobs = sorted({row.jobs for row in shown})
     by_key = {(row.configuration, row.jobs): row for row in shown}

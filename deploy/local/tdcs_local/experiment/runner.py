@@ -197,7 +197,7 @@ def _operator(authority: Mapping[str, bytes]) -> Identity:
 
 
 def renew_dataset(*, reporter: Reporter, kubectl: Kubectl) -> float:
-    """Delete the Dataset with what is cached of it and make it anew; the seconds until it was loaded."""
+    """Delete the Dataset with what is cached of it and make it again; the seconds until it was loaded."""
     kubectl.delete("datasets.tdcs.io", objects.DATASET, namespace=objects.NAMESPACE)
     began = time.monotonic()
     kubectl.apply(objects.dataset())

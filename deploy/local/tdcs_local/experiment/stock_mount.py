@@ -38,7 +38,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def mount(request: Request) -> None:
-    """Mount the bucket anew: of what was cached of it before nothing is found any more."""
+    """Mount the bucket again: of what was cached of it before nothing is found any more."""
     identity = request.identity
     master = Rpc(
         target=request.master,

@@ -72,7 +72,7 @@ def configuration(*, cluster: str, images: NodeImages, transfer: Path, port: int
     networking: dict[str, Any] = {"ipFamily": "ipv4"}
     if port is not None:
         networking["apiServerPort"] = port
-    # the cluster is made anew rather than recovered, so etcd need not wait for the disk
+    # the cluster is made again rather than recovered, so etcd need not wait for the disk
     etcd = {"local": {"extraArgs": {"unsafe-no-fsync": "true"}}}
     server = audit.api_server(node_folder=NODE_TRANSFER)
     # The only ones of their kind. With a Lease to lose they would end whenever the API server is away for 10 s, and

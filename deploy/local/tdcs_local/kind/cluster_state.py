@@ -84,7 +84,7 @@ def certainly_gone(checkout: Path) -> bool:
     """Whether a checkout was removed, rather than being out of this process's sight.
 
     A folder with nothing but the local state is a removed one too: the engine makes the folder that nodes mount
-    anew when it starts them again.
+    again when it starts them again.
     """
     try:
         if checkout.name not in os.listdir(checkout.parent):

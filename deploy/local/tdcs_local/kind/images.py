@@ -1,6 +1,6 @@
 """The project's container images: built when their inputs change, loaded into the nodes that lack them.
 
-An image's tag is a hash of everything its Dockerfile may see, so a name and its tag mean one content for ever:
+An image's tag is a hash of everything its Dockerfile may see, so a name and its tag mean one content forever:
 what has the tag needs neither a build nor a load. ``:dev`` follows the newest one.
 """
 
@@ -67,7 +67,7 @@ _SPECS = (
         files={
             "requirements.txt": "locks/train-tensorflow.txt",
             **{name: f"deploy/examples/{name}" for name in ("train_images.py", "train_parameter_server.py")},
-            # of tdcs-train what these scripts import: the image, of a gigabyte, is made anew for no other change
+            # of tdcs-train what these scripts import: the image, of a gigabyte, is made again for no other change
             **{
                 name: f"training/{name}"
                 for name in (

@@ -1,1 +1,1 @@
-"""What a release consists of beside the images: the chart, its OCI layout, the plugin of kubectl, the notes."""
+"""What a release consists of next to the images: the chart, its OCI layout, the plugin of kubectl, the notes."""

@@ -39,7 +39,7 @@ def copies_of(kubectl: Kubectl, name: str, *, namespace: str) -> dict[str, dict[
 
 
 def wait_ready(kubectl: Kubectl, name: str, *, namespace: str, seconds: float = 180) -> None:
-    """Wait until a Dataset lies where its placement says."""
+    """Wait until a Dataset is where its placement says."""
 
     def look() -> str | None:
         return unmet(kubectl.get("datasets.tdcs.io", name, namespace=namespace), "Ready")

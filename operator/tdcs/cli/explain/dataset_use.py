@@ -84,7 +84,7 @@ def standing_of(
 ) -> Standing:
     """How it stands among those that ask for the cache, as the operator decides it."""
     use = UsersOfDataset(jobs=jobs, mounted=status.in_use, last_used=status.last_used_time)
-    # Which policies are installed beside the operator is known there only: its condition says that one is missing.
+    # Which policies are installed next to the operator is known there only: its condition says that one is missing.
     missing = any(
         condition.type == names.GRANTED and condition.reason == UNKNOWN_POLICY
         for condition in status.conditions

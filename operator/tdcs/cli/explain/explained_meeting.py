@@ -9,14 +9,14 @@ NODES_NAMED = 3
 _WHY_REMOTE = {
     "SpecFixesNodes": "its spec says how many nodes hold a copy; leave placement.nodeCount out, with placement.mode "
     "Auto and preload.enabled, to have the copy come to its jobs",
-    "NoRoomInCache": "the caches of the job's nodes have no room for it beside data that is in use, or the nodes have "
+    "NoRoomInCache": "the caches of the job's nodes have no room for it next to data that is in use, or the nodes have "
     "no cache that its placement.nodeSelector allows",
     "CostsLess": "the job's activeDeadlineSeconds ends it before it would gain from a copy there",
 }
 
 
 def meeting_sentence(dataset: str, meeting: DataMeeting) -> str:
-    """What is to be said of a meeting; empty where the job is beside its data."""
+    """What is to be said of a meeting; empty where the job is next to its data."""
     remote = f"expected to cost {meeting.remote_seconds or 0} s"
     if meeting.way == "Wait":
         return _waited(dataset, meeting)
@@ -38,7 +38,7 @@ def meeting_sentence(dataset: str, meeting: DataMeeting) -> str:
     if meeting.nodes_without_room:
         few = ", ".join(meeting.nodes_without_room[:NODES_NAMED])
         text += (
-            f". {len(meeting.nodes_without_room)} of these nodes have no room in their cache beside data in use "
+            f". {len(meeting.nodes_without_room)} of these nodes have no room in their cache next to data in use "
             f"({few}): pods there read from other nodes"
         )
     if meeting.met_time is None:

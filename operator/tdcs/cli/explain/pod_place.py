@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 ALTERNATIVES = 5
-"""Nodes that are named beside the one that a pod is on."""
+"""Nodes that are named next to the one that a pod is on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -243,7 +243,7 @@ def _copies(dataset: Object) -> Any:
     try:
         return merged(list(copies_of(dataset=dataset).values()))
     except (AttributeError, KeyError, TypeError, ValueError):
-        return None  # a status that cannot be read: its problem is shown beside
+        return None  # a status that cannot be read: its problem is shown next to it
 
 
 def _readers(world: LiveObjects) -> list[PodRow]:

@@ -29,7 +29,7 @@ _BARS_FROM: Final = 120
 """Columns of a terminal: in a narrower one figures take the place of bars."""
 _COLOURS: Final = {0: "green", 1: "cyan", 2: "yellow", 3: "yellow", 4: "red", 5: "bright_black"}
 
-_LINES_BESIDE: Final = 11
+_LINES_ALONGSIDE: Final = 11
 """Lines of the head, of titles and of the space between the tables."""
 
 
@@ -51,7 +51,7 @@ class LiveScreen:
         nodes = cast("Mapping[str, NodeRow]", document.get("nodes", {}))
         datasets = cast("Mapping[str, DatasetRow]", document.get("datasets", {}))
         remarks = list(self._remarks())
-        room = None if self._lines is None else max(self._lines - _LINES_BESIDE - len(remarks), 6)
+        room = None if self._lines is None else max(self._lines - _LINES_ALONGSIDE - len(remarks), 6)
         for_jobs, for_data, for_nodes = shared_out(room, len(jobs), len(datasets), len(nodes))
         yield self._head()
         yield from remarks

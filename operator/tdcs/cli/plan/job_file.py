@@ -23,7 +23,7 @@ _MOST_BYTES: Final = 2_000_000
 
 def read_job(*, path: Path) -> Object:
     """The TrainingJob in a file of YAML or JSON, or on standard input when the path is `-`; other objects may stand
-    beside it.
+    next to it.
 
     Raises:
         InputError: the file cannot be read, or does not hold one TrainingJob that can be understood.

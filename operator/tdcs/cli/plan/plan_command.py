@@ -107,7 +107,7 @@ def _speeds(
         return None
     if (images is None) == (warm is None):
         raise InputError(
-            "give either --images-per-second-per-gpu or --warm-seconds beside --epochs: it says how fast the GPUs are"
+            "give either --images-per-second-per-gpu or --warm-seconds next to --epochs: it says how fast the GPUs are"
         )
     return Speeds(
         epochs=epochs,

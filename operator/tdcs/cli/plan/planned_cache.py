@@ -252,7 +252,7 @@ def _granted(grants: Grants, mount: _Mount, key: Key) -> GrantedData | None:
         [
             placement
             for placement in grant.placements
-            if own_key in (placement.want.key, placement.want.beside)
+            if own_key in (placement.want.key, placement.want.alongside)
         ]
         if grant
         else []

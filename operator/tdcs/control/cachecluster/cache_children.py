@@ -31,7 +31,7 @@ def services(plan: Blueprint) -> list[Object]:
 
 
 def master(plan: Blueprint) -> Object:
-    """The StatefulSet of the master; its journal lies on a claim. It lists file sources, so where there are some, it
+    """The StatefulSet of the master; its journal is on a claim. It lists file sources, so where there are some, it
     runs on a cache node, which sees them."""
     component, journal = names.COMPONENT_MASTER, plan.spec.journal
     storage_class = journal.storage_class_name

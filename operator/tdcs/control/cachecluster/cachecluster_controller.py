@@ -45,7 +45,7 @@ class CacheClusterController:
     """Keeps the pods of every cache cluster, and reports what its master knows of the workers.
 
     Args:
-        data: what of its mounts lies where, and what is needed of it.
+        data: what of its mounts is where, and what is needed of it.
         observer: what every cache cluster says of itself.
     """
 

@@ -97,7 +97,7 @@ class Drain:
 
     Args:
         staying: the nodes that shall have a worker.
-        holdings: what lies where.
+        holdings: what is where.
         workers: what the engine knows of the workers; None when it does not answer.
         dead: seconds for which no worker has answered on a node, by node.
         drained: for how long nothing has been left to move away from nodes.
@@ -190,7 +190,7 @@ class Drain:
         return True
 
     def _handover_seconds(self, node: str) -> float:
-        """How long readers may ask a node for what lies elsewhere by now."""
+        """How long readers may ask a node for what is elsewhere by now."""
         if not any(mount.bytes_on(node) for mount in self._holdings.mounts):
             return 0.0
         return self._context.settings.handover_seconds * table_seconds(len(self._workers or ()))

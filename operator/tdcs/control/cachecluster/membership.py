@@ -24,7 +24,7 @@ LEDGER_PATIENCE = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Members:
-    """The nodes that shall have a worker, and what lies where, as far as a worker has to go for it."""
+    """The nodes that shall have a worker, and what is where, as far as a worker has to go for it."""
 
     nodes: list[str]
     holdings: ScaleInInput
@@ -36,7 +36,7 @@ class Membership:
     """Chooses the nodes of every cache cluster.
 
     Args:
-        data: what of its mounts lies on which workers, what is needed of a cache cluster, and who reads it.
+        data: what of its mounts is on which workers, what is needed of a cache cluster, and who reads it.
         clock: seconds that only grow.
     """
 

@@ -10,7 +10,7 @@ _ROOT = 0
 
 READ_OTHERS = "DAC_OVERRIDE"
 """Reads files of a shared folder that belong to others and are for them alone. Not DAC_READ_SEARCH: with that a process
-opens any file of the file system by its number (open_by_handle_at), wherever it lies."""
+opens any file of the file system by its number (open_by_handle_at), wherever it is."""
 
 
 def user_of(plan: Blueprint) -> int:

@@ -97,7 +97,7 @@ class Assigner:
                 await asyncio.sleep(0)
 
     def stop(self, path: str) -> None:
-        """No Dataset wants anything of a mount now: what lies there is left alone."""
+        """No Dataset wants anything of a mount now: what is there is left alone."""
         self.put(path=path, assignments={})
 
     def moving(self, path: str, *, seen: Mapping[str, MountState]) -> bool:

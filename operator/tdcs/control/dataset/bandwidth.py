@@ -19,7 +19,7 @@ from tdcs.decide.cache.load_order import Load, serving_order
 from tdcs.decide.cache.source_rate import Measurement, Timing, measure
 from tdcs.decide.cache.source_shares import (
     Place,
-    beside_first,
+    alongside_first,
     divided_by_tenant,
     limiting_namespace,
     tenant_limits,
@@ -33,7 +33,7 @@ V = TypeVar("V")
 
 
 def store_of(source: SourceSpec, *, namespace: str = "") -> str:
-    """The store that a source lies in: its endpoint, the file system, or the claim of a namespace."""
+    """The store that a source is in: its endpoint, the file system, or the claim of a namespace."""
     if source.uri.startswith("file:"):
         return "file"
     if is_claim(source.uri):
@@ -163,7 +163,7 @@ class SourceBandwidth:
             return {}
         (first, _), *_ = sorted(lacking.items(), key=lambda one: serving_order(one[1]))
         store.first = (first, _ceiling(store.first, first, rate=store.rates.get(first, 0.0)))
-        return beside_first(lacking, first=first, ceiling=store.first[1], capacity=int(capacity))
+        return alongside_first(lacking, first=first, ceiling=store.first[1], capacity=int(capacity))
 
 
 def _keep(values: dict[Place, V], place: Place, value: V | None) -> None:

@@ -1,4 +1,4 @@
-"""What the rooms of other kinds ask of the mounts: what of them lies where, and what is needed of a cache."""
+"""What the rooms of other kinds ask of the mounts: what of them is where, and what is needed of a cache."""
 
 import logging
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ class CachedData:
         return mount.report if mount is not None else None
 
     def ledgers(self, cluster: str) -> list[MountLedger[WorkKey]]:
-        """What of every mount of a cache cluster lies on which workers, as far as it is known."""
+        """What of every mount of a cache cluster is on which workers, as far as it is known."""
         ledgers = []
         for mount in sorted(self._world, key=lambda one: one.path):
             report = mount.report
@@ -68,7 +68,7 @@ class CachedData:
     def last_holders(
         self, cluster: str, *, leaving: frozenset[str], only_needed: bool
     ) -> tuple[frozenset[str], bool]:
-        """The nodes with data that lies on no staying one, and whether that is known of every mounted Dataset.
+        """The nodes with data that is on no staying one, and whether that is known of every mounted Dataset.
 
         Args:
             leaving: the nodes whose workers leave.
@@ -84,7 +84,7 @@ class CachedData:
             if mount.cluster != cluster or (only_needed and not needed.get(mount.path)):
                 continue
             if report is None or report.decision is None:
-                # Where agents have something of it, its first decision tells what lies nowhere else.
+                # Where agents have something of it, its first decision tells what is nowhere else.
                 complete = complete and mount.path not in agents
                 continue
             before = known.get(mount.path)

@@ -8,7 +8,7 @@ from tdcs.decide.place.slot_nodes import WantPlacement
 from tdcs.model.humanize import counted
 
 NODES_CHANGED: Final = "NodesChanged"
-"""Reason of the event: a copy is to lie on other nodes than before."""
+"""Reason of the event: a copy is to be on other nodes than before."""
 
 NAMED_NODES: Final = 8
 """So many nodes are named."""
@@ -75,7 +75,7 @@ def _sentence(
         why = "fewer nodes have room for it, or have its jobs"
     else:
         why = "these nodes have room for it"
-    return f"copy {id_} is to lie on {_named(now)}, before on {_named(before)}: {why}"
+    return f"copy {id_} is to be on {_named(now)}, before on {_named(before)}: {why}"
 
 
 def _named(nodes: Collection[str]) -> str:

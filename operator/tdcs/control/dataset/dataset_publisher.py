@@ -296,7 +296,7 @@ class Publisher:
             failures=found.failures,
             others=_others(me, found, decision),
         )
-        await self._write(me.obj, counted, findings, beside=unwritten_check(checked, now=context.now()))
+        await self._write(me.obj, counted, findings, alongside=unwritten_check(checked, now=context.now()))
         read_on = found.read_on.get(key)
         if moved := self._copy_moves.seen(
             me.key,
@@ -392,7 +392,7 @@ class Publisher:
         status: DatasetStatus,
         findings: Sequence[Finding],
         *,
-        beside: Collection[str] = (),
+        alongside: Collection[str] = (),
     ) -> Object:
         reason, message = status.reason, status.message  # without findings they stand, as the state does
         if findings:
@@ -413,7 +413,7 @@ class Publisher:
             obj=obj,
             status=status.model_copy(update=filled),
             findings=findings,
-            beside=beside,
+            alongside=alongside,
         )
 
 

@@ -68,7 +68,7 @@ class JobReporter:
             obj=obj,
             status=status,
             findings=findings,
-            beside=PROGRESS if paced else (),
+            alongside=PROGRESS if paced else (),
             messages=not paced,
             unchanged=unchanged,
         )

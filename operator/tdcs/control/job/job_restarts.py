@@ -123,7 +123,7 @@ class JobRestarts:
         return queues and bool(avoided) and not self._fits_without(observed, avoided)
 
     def _fits_without(self, observed: Observed, nodes: Collection[str]) -> bool:
-        """Whether all pods of a job would fit on other nodes than these, beside pods of nobody's job."""
+        """Whether all pods of a job would fit on other nodes than these, next to pods of nobody's job."""
         stores = self._context.stores
         other_nodes = {name: node for (_, name), node in stores.nodes.items() if name not in nodes}
         free = {

@@ -62,7 +62,7 @@ class DataStalls:
             self._queue.add_after(WorkKey(TRAINING_JOBS, *job[0]), delay)
 
     def follow(self, job: Key, uid: str, pods: Iterable[str]) -> None:
-        """These are pods of a job, by their uids, beside those that it had before."""
+        """These are pods of a job, by their uids, next to those that it had before."""
         own_pods = self._pods.setdefault((job, uid), {})
         for pod in pods:
             if pod not in own_pods:

@@ -87,7 +87,7 @@ def cluster_caches(
             identify=identify,
         )
         sweep = sweep_exports(cluster, objects, engine=made.engine, master=master)
-        return replace(made, beside=asyncio.create_task(sweep, name=f"exports of {cluster}"))
+        return replace(made, alongside=asyncio.create_task(sweep, name=f"exports of {cluster}"))
 
     return CachePool(
         make=make,
@@ -182,7 +182,7 @@ def agent_hosts(objects: ClusterObjects, *, cluster: str, namespace: str) -> dic
 
 
 def agent_addresses(workers: Sequence[WorkerInfo], *, secure: bool = False) -> dict[str, AgentAddress]:
-    """Where the agents beside these workers are. An agent may answer though its worker is lost."""
+    """Where the agents next to these workers are. An agent may answer though its worker is lost."""
     found = {}
     scheme = "https" if secure else "http"
     for worker in workers:

@@ -13,7 +13,7 @@ from tdcs.control.dataset_index import indexed_datasets
 from tdcs.control.job.queue.gang_queue import GangQueue
 from tdcs.control.job_index import indexed
 from tdcs.control.node_usage import PodAddresses, Usage, trimmed
-from tdcs.decide.cache.dataset_demand import datasets_of, nodes_beside, stage_of, waits_for_data
+from tdcs.decide.cache.dataset_demand import datasets_of, nodes_alongside, stage_of, waits_for_data
 from tdcs.decide.node_departure import departure
 from tdcs.decide.queue.copy_places import readable_copies
 from tdcs.decide.queue.share_owners import wrong_weight
@@ -67,7 +67,7 @@ def standing(dataset: Object | None) -> object:
 
 
 def loaded_ratio(dataset: Object | None) -> float:
-    """How much of a Dataset lies where it shall; 0.0 of one that is gone, or that nothing is said of."""
+    """How much of a Dataset is where it shall; 0.0 of one that is gone, or that nothing is said of."""
     return float(((dataset or {}).get("status") or {}).get("loadedRatio") or 0.0)
 
 
@@ -171,16 +171,16 @@ class EventHandlers:
             before: as it was known; None: it was not.
             after: as it is; None: it is gone.
         """
-        # A status is the operator's own word: looking again because of it could go round for ever.
-        is_asked_anew = before is None or after is None or asked(before) != asked(after)
-        if is_asked_anew:
+        # A status is the operator's own word: looking again because of it could go round forever.
+        is_asked_again = before is None or after is None or asked(before) != asked(after)
+        if is_asked_again:
             self._add(resource, key)
         if resource is TRAINING_JOBS:
             self._gangs.touch()
-            if stage_of(before) != stage_of(after) or nodes_beside(before) != nodes_beside(after):
+            if stage_of(before) != stage_of(after) or nodes_alongside(before) != nodes_alongside(after):
                 for name in {*datasets_of(before), *datasets_of(after)}:
                     self._add(DATASETS, (key[0], name))
-        if resource is DATASETS and is_asked_anew:
+        if resource is DATASETS and is_asked_again:
             # It may share its source no more, or now.
             self._sharers(key)
         if resource is DATASETS:
@@ -192,7 +192,7 @@ class EventHandlers:
                 after
             ):  # the CacheCluster counts them
                 self._add(CACHE_CLUSTERS, (self._namespace, names.cache_cluster_of(dataset)))
-        if resource is PRELOADS and is_asked_anew:
+        if resource is PRELOADS and is_asked_again:
             # The Dataset's controller carries it out, and stops when it is deleted.
             for name in {names.dataset_of(obj) for obj in (before, after) if obj is not None}:
                 self._add(DATASETS, (key[0], name))
@@ -230,7 +230,7 @@ class EventHandlers:
         return self._usage.seen(key, bound)
 
     def on_dataset_claim(self, key: Key, _: Object | None, claim: Object | None) -> None:
-        """The claim of a Dataset was deleted, or has lost its volume: it is made anew at once."""
+        """The claim of a Dataset was deleted, or has lost its volume: it is made again at once."""
         if (claim is None or claim.get("phase") == "Lost") and key in self._views[DATASETS]:
             self._add(DATASETS, key)
 

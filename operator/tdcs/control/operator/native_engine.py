@@ -88,7 +88,7 @@ class MountTable:
 
     async def set_version(self, path: str, version: str) -> bool:
         """Write the version of a mount; False when nothing is mounted there. Raises EngineError as `put`."""
-        # Read and written in one turn: a mount that goes in between would be written anew.
+        # Read and written in one turn: a mount that goes in between would be written again.
         async with self._lock:
             mounted = (await self._read()).get(path)
             if mounted is not None:
@@ -297,7 +297,7 @@ class NativeEngine:
             state = states.get(node)
             if state is not None:
                 if self._retired.get(node, state.instance) != state.instance:
-                    del self._retired[node]  # it was started anew since
+                    del self._retired[node]  # it was started again since
                 if node not in self._retired:
                     self._heard[node] = (now, state)
             heard_at, last = self._heard.get(node, (0.0, None))

@@ -79,7 +79,7 @@ def _with_logger(record: logging.LogRecord) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorSettings(Settings):
-    """What the process is given beside what its controllers need."""
+    """What the process is given next to what its controllers need."""
 
     trust: Literal["off", "selfSigned", "existing", "certManager"] = option(
         "Certificates by which agents, readers and this process know each other: of an authority that this process "

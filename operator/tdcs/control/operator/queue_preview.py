@@ -29,7 +29,7 @@ class Preview:
 
     Attributes:
         decision: what is decided about the job; None: it is being deleted.
-        free: what each node has left for it: beside the pods that are there, and the jobs before it.
+        free: what each node has left for it: next to the pods that are there, and the jobs before it.
         asks_for_nodes: whether nodes are asked for, as those that are there cannot hold it.
     """
 

@@ -63,7 +63,7 @@ def waits_for_data(job: Object) -> bool:
     return ready.get("status") != "True" or ready.get("reason") == Reason.TIMED_OUT
 
 
-def nodes_beside(job: Object | None) -> dict[str, list[str]]:
+def nodes_alongside(job: Object | None) -> dict[str, list[str]]:
     """The nodes with the copies that an active job reads, present or planned, by Dataset."""
     if job is None or stage_of(job) != "Active":
         return {}

@@ -64,7 +64,7 @@ def granted(
         access: of its spec.
         eviction: of its spec.
         unknown: the eviction policy that is not installed; empty when it is.
-        installed: the names of those that are, Pin and Timed beside them.
+        installed: the names of those that are, Pin and Timed next to them.
         load_seconds: how long its last load took; None when that is not known.
         kept_by_twin: whether its own time in the cache is over, and that of another Dataset of its mount is not. That
             one may be another tenant's: nothing is said of it.
@@ -72,7 +72,7 @@ def granted(
     if unknown:
         text = (
             f"no eviction policy {unknown} is installed, so nothing of it is evicted: set spec.eviction.policy to "
-            f"one of {', '.join(sorted({*installed, PIN, TIMED}))}, or install it beside the operator"
+            f"one of {', '.join(sorted({*installed, PIN, TIMED}))}, or install it next to the operator"
         )
         return finding(names.GRANTED, False, UNKNOWN_POLICY, text)
     if eviction.schedule is not None and (wrong := mistake(eviction.schedule)):
@@ -146,7 +146,7 @@ def _without(refused: Sequence[WantPlacement]) -> Finding:
     wait = "The jobs wait for a place at the copies that there are"
     if first.want.mode == "Replicate" and first.want.node_count is None:
         text = (
-            f"{clones} found no nodes: with mode Replicate and without nodeCount one copy lies on every node already. "
+            f"{clones} found no nodes: with mode Replicate and without nodeCount one copy is on every node already. "
             f"{wait}. Set spec.placement.nodeCount to the number of nodes of each copy"
         )
         return finding(names.GRANTED, False, NO_ROOM_FOR_CLONE, text)

@@ -244,9 +244,9 @@ def _needed(placed: Placed, limits: Mapping[str, int] | None = None) -> _Needed:
         if want.mode == "Replicate":
             copy *= len(want.nodes) or want.node_count or 1
         payers = placed.demand.payers.get(want.key, ())
-        before = {quota: 0 if want.beside else paid.get((quota, want.paths), 0) for quota in payers}
+        before = {quota: 0 if want.alongside else paid.get((quota, want.paths), 0) for quota in payers}
         allowed = max(min([copy * want.copies, *(before[quota] + quota_room[quota] for quota in payers)]), 0)
-        if want.beside:
+        if want.alongside:
             allowed -= allowed % max(copy, 1)  # a partial further copy is useless
             further += allowed
         else:
@@ -254,7 +254,7 @@ def _needed(placed: Placed, limits: Mapping[str, int] | None = None) -> _Needed:
         for quota in payers:
             cost = max(allowed - before[quota], 0)
             quota_room[quota] -= cost
-            if not want.beside:
+            if not want.alongside:
                 paid[quota, want.paths] = before[quota] + cost
     charged = {quota: limit - quota_room[quota] for quota, limit in (limits or {}).items()}
     return _Needed(size=sum(bytes_by_paths.values()) + further, charged=charged)

@@ -9,7 +9,7 @@ The rules:
   at least a fixed share of it, because a byte that is loaded once saves every later read.
 - Within loading, bandwidth goes first to the dataset whose bytes save most (demand over size, see
   :func:`saved_per_byte`), up to its own limit. A part of it is shared over all datasets by
-  the number of their waiting jobs, so that no job waits for ever behind more valuable ones.
+  the number of their waiting jobs, so that no job waits forever behind more valuable ones.
 
 Limits: the value of a byte counts the jobs that are known now; how long they will still run is not
 known to the cluster, and is not guessed.
@@ -81,7 +81,7 @@ class Subset:
         return not any(_plain(self.paths)) and self.fraction in {None, 1.0} and self.amount is None
 
     def limit(self, total: int) -> int:
-        """Bytes that are asked for, of so many that lie under its paths."""
+        """Bytes that are asked for, of so many that are under its paths."""
         if self.fraction is not None:
             return int(total * self.fraction)
         return total if self.amount is None else min(total, self.amount)
@@ -94,7 +94,7 @@ def _plain(paths: Sequence[str]) -> tuple[str, ...]:
 
 
 def budget(*, capacity: float, reading: float, floor: float = LOAD_FLOOR) -> float:
-    """The part of the store's capacity that loading may take beside jobs that read at `reading`."""
+    """The part of the store's capacity that loading may take next to jobs that read at `reading`."""
     return max(capacity - reading, capacity * floor, 0.0)
 
 

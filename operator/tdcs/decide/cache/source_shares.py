@@ -81,7 +81,7 @@ def divided_by_tenant(
     return rates | idle
 
 
-def beside_first(
+def alongside_first(
     loads: Mapping[Place, Load], *, first: Place, ceiling: float, capacity: int
 ) -> dict[Place, int]:
     """The bytes a second of each load except the one that is served first, out of a measured rate.

@@ -24,7 +24,7 @@ class Want:
 
     Attributes:
         key: who wants it, such as ``Dataset n/pictures``; a stable name.
-        mode: how the bytes of a copy lie on its nodes.
+        mode: how the bytes of a copy are on its nodes.
         copies: how many copies, each on nodes of its own.
         ids: the copies' ids, see `copy_ids`; empty: they are numbered.
         node_count: nodes of each copy; None: as `plan_copy` says.
@@ -39,7 +39,7 @@ class Want:
         verdict: whether it has ended, and found wrong copies. It is not made again, but it stays assigned: what it
             refused must not be brought again.
         ignores_failed: whether files that cannot be had are left out of the share that is there.
-        beside: key of the want that it is a further copy of: it lies on other nodes than that one and its other
+        next to it: key of the want that it is a further copy of: it is on other nodes than that one and its other
             copies, and only as a whole; empty for others.
         dataset: key of the own want of the Dataset that it belongs to.
     """
@@ -58,7 +58,7 @@ class Want:
     check: str = ""
     verdict: bool = False
     ignores_failed: bool = False
-    beside: str = ""
+    alongside: str = ""
     dataset: str = ""
 
     @property
@@ -106,7 +106,7 @@ def of_clone(base: Want, *, namespace: str, name: str, copy: str) -> Want:
         key=clone_key(namespace=namespace, name=name, copy=copy),
         copies=1,
         ids=(copy,),
-        beside=base.key,
+        alongside=base.key,
         check="",
         verify="None",
     )

@@ -173,7 +173,7 @@ def last_failure(observed: Observed) -> PodFailure | None:
             text=f"{text}; {cause} ({done} of at most {limit}), so the job fails", is_final=True
         )
     if pod.disrupted and restarts_never_in_place(observed.spec.by_role()[pod.role].template):
-        return PodFailure(text=f"{text}; it is made anew, which counts as no retry")
+        return PodFailure(text=f"{text}; it is made again, which counts as no retry")
     retries = max(_failures(observed, pod.role), 1)
     if retries > limit and pod in newest(observed.pods):
         return PodFailure(

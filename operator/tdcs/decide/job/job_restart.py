@@ -116,7 +116,7 @@ def _bounded(observed: Observed, why: str, *, node: str) -> JobRestart | None:
 
 def _sentence(observed: Observed, why: str) -> str:
     pods = sum(observed.replicas(role) for role in observed.spec.by_role())
-    when = "made anew when it runs again" if is_stopped(observed) else "restarted"
+    when = "made again when it runs again" if is_stopped(observed) else "restarted"
     return f"{why}; {'its pod is' if pods == 1 else f'all {pods} pods are'} {when}"
 
 
@@ -146,8 +146,8 @@ def _lost(observed: Observed) -> str | None:
             pod = pods.get(index)
             if pod is None or pod.phase in {"Succeeded", "Failed"}:
                 continue
-            anew = observed.spec.elastic is None and pod.created > running.last_transition_time
-            if pod.phase == "Pending" or pod.going or anew:
+            again = observed.spec.elastic is None and pod.created > running.last_transition_time
+            if pod.phase == "Pending" or pod.going or again:
                 return f"{role.lower()} {index} was deleted"
     return None
 

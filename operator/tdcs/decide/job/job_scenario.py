@@ -65,7 +65,7 @@ _SIZES = (
     "remoteBytesPerSecond",
     "nicBytesPerSecond",
 )
-#: Without these there is no prediction; one of warmSeconds and imagesPerSecondPerGpu is needed beside them.
+#: Without these there is no prediction; one of warmSeconds and imagesPerSecondPerGpu is needed next to them.
 REQUIRED = ("gpus", "nodes", "epochs", "datasetBytes", "cacheBytes", "remoteBytesPerSecond")
 #: The least and the most of each key: an exabyte, a petabyte per second, thirty thousand years.
 BOUNDS: Mapping[str, tuple[float, float]] = {

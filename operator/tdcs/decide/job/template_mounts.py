@@ -51,20 +51,20 @@ def _problem(container: dict[str, Any], use: DatasetUse, *, read_only: set[Any])
         prefix = f".volumeMounts[{mount.get('name')}]: {mount_path} "
         if normal_path == path and mount_path != use.mount_path:
             return f"{prefix}is the path of {dataset}, and one would hide the other: give it another path"
-        if _lies_in(normal_path, path):
+        if _is_in(normal_path, path):
             return (
-                f"{prefix}lies in {dataset}, which is read-only, so that nothing can be mounted in it: mount the two "
+                f"{prefix}is in {dataset}, which is read-only, so that nothing can be mounted in it: mount the two "
                 "side by side"
             )
-        if _lies_in(path, normal_path) and (mount.get("readOnly") or mount.get("name") in read_only):
+        if _is_in(path, normal_path) and (mount.get("readOnly") or mount.get("name") in read_only):
             return (
                 f"{prefix}is read-only, so that {dataset} cannot be mounted in it: mount the two side by side, or that "
                 "one writable"
             )
     program = next(iter(container.get("command") or ()), "")
-    if program.startswith("/") and _lies_in(posixpath.normpath(program), path):
+    if program.startswith("/") and _is_in(posixpath.normpath(program), path):
         return (
-            f".command: {program} lies in {dataset}, which hides what the image has there, and files of datasets are "
+            f".command: {program} is in {dataset}, which hides what the image has there, and files of datasets are "
             "not executable: mount it elsewhere, or start an interpreter of the image with the file"
         )
     return ""
@@ -81,5 +81,5 @@ def _is_read_only(volume: dict[str, Any]) -> bool:
     return bool(claimed) or any(volume.get(kind) is not None for kind in _READ_ONLY)
 
 
-def _lies_in(path: str, folder: str) -> bool:
+def _is_in(path: str, folder: str) -> bool:
     return path.startswith(folder.rstrip("/") + "/")

@@ -107,12 +107,12 @@ def plan_copy(
         chosen = list(itertools.islice(order, node_count))
     else:
         ranked = list(order)
-        beside = [node for node in ranked if node.has_readers]
-        whole_beside = [node for node in beside if node.free_bytes >= dataset_bytes]
-        if mode is Mode.AUTO and whole_beside:
-            chosen = whole_beside
+        alongside = [node for node in ranked if node.has_readers]
+        whole_alongside = [node for node in alongside if node.free_bytes >= dataset_bytes]
+        if mode is Mode.AUTO and whole_alongside:
+            chosen = whole_alongside
         else:
-            chosen = ranked[: max(_fewest_that_hold(ranked, dataset_bytes), len(beside))]
+            chosen = ranked[: max(_fewest_that_hold(ranked, dataset_bytes), len(alongside))]
     each_holds_all = bool(chosen) and all(node.free_bytes >= dataset_bytes for node in chosen)
     if mode is Mode.AUTO:
         mode = Mode.REPLICATE if each_holds_all else Mode.PARTITION

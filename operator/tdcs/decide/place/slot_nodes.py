@@ -172,7 +172,7 @@ def place(inputs: PlacementInput) -> tuple[WantPlacement, ...]:
             for candidate in inputs.candidates
             if (not want.node_selector or matches(candidate.labels, want.node_selector))
             and (not want.nodes or candidate.node.name in want.nodes)
-            and not (want.beside and candidate.node.name in nodes_of.get(want.beside, ()))
+            and not (want.alongside and candidate.node.name in nodes_of.get(want.alongside, ()))
         ]
         candidates = room.left(fitting_nodes, paths=paths, chosen=chosen)
         size = slots.bytes_in(chosen, totals.sizes)
@@ -196,7 +196,7 @@ def place(inputs: PlacementInput) -> tuple[WantPlacement, ...]:
             copy = fitting.copy
             lacks = size * (len(copy.nodes) if plan.mode is Mode.REPLICATE else 1) - fitting.size
             unplaced += lacks
-            if want.beside and lacks:
+            if want.alongside and lacks:
                 continue  # a part of a further copy is of no use to anybody
             wanted_bytes += fitting.size
             for quota in payers:
@@ -204,7 +204,7 @@ def place(inputs: PlacementInput) -> tuple[WantPlacement, ...]:
                 quotas[quota] -= cost
                 charges[quota] = charges.get(quota, 0) + cost
                 paid[quota].take(copy, paths=paths)
-            nodes_of.setdefault(want.beside or want.key, set()).update(copy.nodes)
+            nodes_of.setdefault(want.alongside or want.key, set()).update(copy.nodes)
             copies.append(copy)
             for node in copy.nodes:
                 added[node] = added.get(node, 0) + fitting.added[node]
@@ -251,7 +251,7 @@ def _plans_that_stay(
                 want=want,
                 size=size,
                 least=int(totals.sizes.max()),
-                candidates=_beside_readers(inputs, want, nodes, size=size, quotas=quotas),
+                candidates=_alongside_readers(inputs, want, nodes, size=size, quotas=quotas),
                 keeps=keeps,
             )
         )
@@ -263,7 +263,7 @@ def _plans_that_stay(
     return planned(readers.nodes | readers.perhaps)
 
 
-def _beside_readers(
+def _alongside_readers(
     inputs: PlacementInput,
     want: Want,
     candidates: Sequence[CacheNode],
@@ -278,17 +278,17 @@ def _beside_readers(
     further = {
         node
         for clone in inputs.wants
-        if clone.beside == want.key
+        if clone.alongside == want.key
         for nodes in inputs.held_before.get(clone.key, {}).values()
         for node in nodes
     }
     payers = inputs.payers.get(want.key, ())
     quota_left = min((quotas[quota] for quota in payers), default=None)
     most = None if quota_left is None or size <= 0 else max(quota_left, 0) // size
-    neighbours, beside = [], 0
+    neighbours, alongside = [], 0
     for node in sorted(candidates, key=lambda node: (-node.held_bytes, node.name)):
-        stays = node.has_readers and node.name not in further and (most is None or beside < most)
-        beside += stays
+        stays = node.has_readers and node.name not in further and (most is None or alongside < most)
+        alongside += stays
         neighbours.append(node if node.has_readers == stays else replace(node, has_readers=stays))
     return neighbours
 
@@ -344,7 +344,7 @@ def _plans(
             ranked = [
                 # A node that held this copy before ranks above all others, one that holds another copy below all: else
                 # copies would trade nodes, and blocks would travel for it.
-                _beside_others(node, own_nodes=own_nodes, other_nodes=other_nodes, most=most, least=least)
+                _alongside_others(node, own_nodes=own_nodes, other_nodes=other_nodes, most=most, least=least)
                 for node in open_nodes
             ]
             plan = plan_copy(
@@ -361,7 +361,7 @@ def _plans(
         used_nodes.update(node.name for node in plan.nodes)
 
 
-def _beside_others(
+def _alongside_others(
     node: CacheNode, *, own_nodes: Collection[str], other_nodes: Collection[str], most: int, least: int
 ) -> CacheNode:
     """A node as a copy ranks it that was on `own_nodes` before, while other copies were on `other_nodes`."""

@@ -38,7 +38,7 @@ class JobData:
 
     Attributes:
         nodes: the nodes of its data.
-        beside: its pods, those that read data on these nodes alone.
+        next to it: its pods, those that read data on these nodes alone.
         readers: the pods that read data, on all nodes that they may run on.
         scores: what nodes are worth to these, as the extender scores them.
         meets: how each of its datasets is placed, by name, for pods on these nodes.
@@ -46,7 +46,7 @@ class JobData:
     """
 
     nodes: frozenset[str]
-    beside: tuple[PodGroup, ...]
+    alongside: tuple[PodGroup, ...]
     readers: tuple[PodGroup, ...]
     scores: Mapping[str, int]
     meets: Callable[[Mapping[str, int]], Mapping[str, MeetingInput]]
@@ -104,11 +104,11 @@ class DataWaits:
         data = self.data_of(job)
         if data is None or (data.seconds_left is not None and data.seconds_left <= 0.0):
             return False
-        beside = [
+        alongside = [
             group if group.nodes is None else replace(group, nodes=group.nodes - aside)
-            for group in data.beside
+            for group in data.alongside
         ]
-        if room.fits(beside, scarce=job.scarce):
+        if room.fits(alongside, scarce=job.scarce):
             return False
         if self._weighed >= MOST_WEIGHED:
             return False
@@ -116,7 +116,7 @@ class DataWaits:
         # What comes is taken first by those that stand before it.
         self._count_ahead(ahead, room=room)
         seconds = seconds_until_room(
-            room=room, groups=[*self._room_for, *beside], scarce=job.scarce, occupants=self._ends()
+            room=room, groups=[*self._room_for, *alongside], scarce=job.scarce, occupants=self._ends()
         )
         if seconds > (LONGEST_WAIT if data.seconds_left is None else data.seconds_left):
             if data.seconds_left is not None:
@@ -135,9 +135,9 @@ class DataWaits:
                 return False
             self.begun[job.uid] = choice
         self.waiting.add(job.uid)
-        self._room_for += beside
+        self._room_for += alongside
         if self._coming is not None:
-            self._coming.take(beside, scarce=job.scarce)
+            self._coming.take(alongside, scarce=job.scarce)
         return True
 
     def _count_ahead(self, ahead: Sequence[QueuedJob], *, room: RoomTable) -> None:

@@ -17,7 +17,7 @@ MOST_LEVELS = 2
 def aged(waiting: Iterable[QueuedJob], *, period: float) -> list[QueuedJob]:
     """The same jobs, with the priorities that their waits give them.
 
-    Strict priorities let a job of low priority wait forever beside a stream of more important ones. For each period
+    Strict priorities let a job of low priority wait forever next to a stream of more important ones. For each period
     that a job has waited it counts as one of the next higher priority that waits, at most twice: so it comes before
     newer jobs of that priority, and never before those that are far above it.
 

@@ -1,7 +1,7 @@
 """All that the own queue knows of one job: what it has decided about it, and what it has counted.
 
 There is one such value for each job. The pass that decides replaces it, the job's next status says it, and a new
-operator reads it there (`known_turn`). Beside it memory has only what may be forgotten: since when a gang that was
+operator reads it there (`known_turn`). Next to it memory has only what may be forgotten: since when a gang that was
 admitted is short of places (`Requeues`), so that it waits once more for its whole patience, and which of the elastic
 ones are held back from growing (`GrowthHold`).
 """

@@ -24,7 +24,7 @@ _PodKind = tuple[int, int, frozenset[str] | None]
 class NodesLeft:
     """Follows the empty nodes, and the pods that run or wait, while jobs are admitted. Nodes and jobs are read once.
 
-    A pod leaves an empty node alone when a pod of another job would not fit there beside it. All empty nodes of that
+    A pod leaves an empty node alone when a pod of another job would not fit there next to it. All empty nodes of that
     size are left while they are too few for the pods of both: with enough of them nothing has to wait longer. Jobs
     that run count as those that wait: where pods of that size run, the next ones are to be expected. In a simulated
     week five of six small jobs that start while some node is empty do so while no job waits. Jobs that lack something

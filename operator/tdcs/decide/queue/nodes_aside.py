@@ -15,12 +15,12 @@ def nodes_aside(
 ) -> frozenset[str]:
     """The fewest nodes that hold the job once its fellows have left them; of all nodes, if others must leave, too.
 
-    Pods of others may stay forever (a DaemonSet's do): nodes are chosen beside these, where that is possible.
+    Pods of others may stay forever (a DaemonSet's do): nodes are chosen next to these, where that is possible.
 
     Args:
         job: which was passed too often.
         room: what each node has left.
-        nodes: what each has when it is empty, and beside the pods of others.
+        nodes: what each has when it is empty, and next to the pods of others.
         previous_nodes: the nodes that were set aside for it before.
     """
     for sizes in (nodes.lasting or nodes.capacity, nodes.capacity):

@@ -17,9 +17,9 @@ class Nodes:
     """What the queue knows of the nodes.
 
     Attributes:
-        free: what each has left beside the pods that are on it.
+        free: what each has left next to the pods that are on it.
         capacity: what each has when it is empty.
-        lasting: what each has beside the pods of others, which may stay forever; left out, its capacity.
+        lasting: what each has next to the pods of others, which may stay forever; left out, its capacity.
         empty: which jobs would fit on them when they are empty, as it was found out before; left out, nothing is known.
     """
 

@@ -16,7 +16,7 @@ class Schedule:
 
     Attributes:
         waiting: the jobs that still wait, first first; elastic ones that wait for more workers among them.
-        admitted: the jobs that may start, in this order; each found room beside those before it.
+        admitted: the jobs that may start, in this order; each found room next to those before it.
         workers: by uid, how many workers an elastic job may have that was admitted or grows now.
         promised: the uids of those of them that use nodes which are set aside for another job, as they end in time.
         room: what each node has left for those that wait; None: there are no nodes.

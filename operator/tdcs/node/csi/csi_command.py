@@ -139,7 +139,7 @@ async def run(settings: PluginSettings, *, stop: asyncio.Event) -> None:
         tls = server_contexts(settings.trust)
         stack.enter_context(serve_metrics(registry, port=settings.metrics_port or None, tls=tls))
         # Before the service: what still waits when the plugin is stopped is answered while the views are looked after.
-        await stack.enter_async_context(_beside(native.watch(), what="the views", stop=stop))
+        await stack.enter_async_context(_alongside(native.watch(), what="the views", stop=stop))
         node = node_service(volumes=volumes, node=settings.node)
         await stack.enter_async_context(_served(csi_socket, identity_service(), node, grace=_GRACE_SECONDS))
         # kubelet calls the plugin as soon as it sees the registration socket: hence second.
@@ -147,7 +147,7 @@ async def run(settings: PluginSettings, *, stop: asyncio.Event) -> None:
         await stack.enter_async_context(_served(registration_socket, registration))
         if settings.manifest_address:
             waits = _wait_report(settings, operator=settings.manifest_address)
-            work = _beside(waits.run(), what="the reports of how long pods wait", stop=stop)
+            work = _alongside(waits.run(), what="the reports of how long pods wait", stop=stop)
             await stack.enter_async_context(work)
         _log.info("driver %s serves %s", names.CSI_DRIVER, csi_socket)
         await stop.wait()
@@ -175,10 +175,10 @@ def _wait_report(settings: PluginSettings, *, operator: str) -> ReadWaitReport:
 
 
 @contextlib.asynccontextmanager
-async def _beside(
+async def _alongside(
     work: Coroutine[None, None, None], *, what: str, stop: asyncio.Event
 ) -> AsyncIterator[None]:
-    """Run something beside the server. When it breaks, the plugin ends, and kubelet starts it again."""
+    """Run something next to the server. When it breaks, the plugin ends, and kubelet starts it again."""
 
     def ended(task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and task.exception() is not None:

@@ -18,7 +18,7 @@ async def serve_health(*, port: int, sockets: Iterable[Path], host: str = "") ->
     """Answer 200 while the event loop runs and all `sockets` exist, otherwise 503 with a sentence.
 
     A socket may vanish when kubelet's folder is cleaned by hand; kubelet then never finds the plugin again,
-    until a restart makes the socket anew. Yields the port in use (of any free one, for `port` 0). Raises OSError when
+    until a restart makes the socket again. Yields the port in use (of any free one, for `port` 0). Raises OSError when
     another process has the port.
     """
     watched = tuple(sockets)

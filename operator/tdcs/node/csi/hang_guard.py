@@ -1,4 +1,4 @@
-"""Runs calls that may hang for ever, so that only their own caller notices.
+"""Runs calls that may hang forever, so that only their own caller notices.
 
 A thread that waits for a dead file server cannot be ended. So every such call gets a thread of its own, the
 caller stops waiting after a while, and the number of threads per file server is bounded: when all are

@@ -49,7 +49,7 @@ class LoaderWaits:
 
     def of(self, pod: str) -> LoopWaits | None:
         """Summed over the pod's processes; None when none of them watches a loader."""
-        # Pods with hostIPC share the host's: whose files lie there is not known.
+        # Pods with hostIPC share the host's: whose files are there is not known.
         seen: set[tuple[int, int]] = set()
         host = self._device_of_host()
         found = []

@@ -90,7 +90,7 @@ class NodeVolumes:
     async def unpublish(self, *, target: str) -> None:
         """Take away what is shown at `target` and remove the empty folder; nothing there is fine.
 
-        Raises InvalidVolumeError for a bad target, TargetError when something is still mounted or files lie
+        Raises InvalidVolumeError for a bad target, TargetError when something is still mounted or files are
         in the folder: files are never deleted.
         """
         resolved = parse_target(path=target, kubelet=self._settings.kubelet)

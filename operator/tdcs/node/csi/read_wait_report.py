@@ -63,7 +63,7 @@ class ReadWaitReport:
         self._reported: dict[str, PodReadWaits] = {}
 
     async def run(self, *, seconds: float = REPORT_SECONDS) -> None:
-        """Report for ever; what the operator does not take is in the next report."""
+        """Report forever; what the operator does not take is in the next report."""
         while True:
             try:
                 await asyncio.to_thread(self.report)

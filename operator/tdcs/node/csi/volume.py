@@ -83,7 +83,7 @@ def parse_target(*, path: str, kubelet: Path) -> str:
     resolved = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
     root = os.path.realpath(kubelet)
     if not resolved.startswith(root + "/"):
-        raise InvalidVolumeError(f"target path {path!r} does not lie in kubelet's folder {root}")
+        raise InvalidVolumeError(f"target path {path!r} does not be in kubelet's folder {root}")
     return resolved
 
 

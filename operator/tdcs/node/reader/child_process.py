@@ -21,7 +21,7 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class StartRate:
-    """Bounds how often processes are started anew: at once after one was killed, with pauses when all end at once."""
+    """Bounds how often processes are started again: at once after one was killed, with pauses when all end at once."""
 
     def __init__(self, most: int = 10, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._started: Final = deque[float](maxlen=most)

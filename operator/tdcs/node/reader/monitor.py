@@ -1,4 +1,4 @@
-"""Beside the processes that serve: health and metrics, and the tables of who holds what, asked from the operator."""
+"""Next to the processes that serve: health and metrics, and the tables of who holds what, asked from the operator."""
 
 import logging
 import random

@@ -121,7 +121,7 @@ class _Region:
         )
 
     def has_ended(self) -> bool:
-        """Whether its process has ended, or its main thread has: others may wait in the kernel for ever. False where
+        """Whether its process has ended, or its main thread has: others may wait in the kernel forever. False where
         that cannot be seen."""
         words = self.words
         return (

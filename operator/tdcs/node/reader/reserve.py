@@ -40,7 +40,7 @@ _TURN_SECONDS: Final = 0.05
 def serve(
     session: Session, *, folder: Path, node: str, trust: Path | None = None, user: int | None = None
 ) -> None:
-    """Take turns for ever, each in a process of its own, which has all that it needs in memory already.
+    """Take turns forever, each in a process of its own, which has all that it needs in memory already.
 
     Args:
         folder: of the reader on the node.

@@ -1,7 +1,7 @@
 """Holds the FUSE session while readers come and go: its descriptor, and the memory of the requests in work.
 
 It serves no request itself. Readers get both by SCM_RIGHTS. A holder that starts while the file system is still mounted
-waits for a reader that gives the session back; without one it mounts anew. One that is ended while a reader keeps the
+waits for a reader that gives the session back; without one it mounts again. One that is ended while a reader keeps the
 session leaves it mounted; when readers end, too, as in an uninstallation, it takes it away.
 """
 

@@ -1,7 +1,7 @@
 """Keeps two processes for one session: one serves it, the other stands by and takes over within milliseconds.
 
 Whose turn it is says `turn`.
-The supervisor starts a process anew when one has died, and kills one that hangs. It serves nothing itself.
+The supervisor starts a process again when one has died, and kills one that hangs. It serves nothing itself.
 """
 
 import gc
@@ -66,7 +66,7 @@ class Supervisor:
         """Work until SIGTERM comes.
 
         Raises:
-            HolderError: the holder has another session by now: start anew.
+            HolderError: the holder has another session by now: start again.
             SystemExit: SIGTERM came before there was a holder.
         """
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -122,7 +122,7 @@ class Supervisor:
         if kept:
             return found
         self._end()
-        raise session_holder.HolderError("the holder has a new session: the file system was mounted anew")
+        raise session_holder.HolderError("the holder has a new session: the file system was mounted again")
 
     def _serve(self, session: Session) -> None:
         disks = LocalDisks()

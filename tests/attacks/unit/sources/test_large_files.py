@@ -101,7 +101,7 @@ def test_sparse_files_of_a_folder_count_for_their_length_and_no_further_than_the
 
 @pytest.mark.threat("folder-names-by-the-million")
 def test_a_link_counts_as_the_file_of_the_folder_that_it_is(folder: Path) -> None:
-    """As in Alluxio's listing; what lies elsewhere says nothing of itself by that."""
+    """As in Alluxio's listing; what is elsewhere says nothing of itself by that."""
     sparse(folder / "deep" / "large", 10 * GIB)
     sparse(folder.parent / "theirs", 1000 * GIB)
     (folder.parent / "way").symlink_to("mine/deep")

@@ -1,4 +1,4 @@
-"""Spellings of URIs, paths and links that try to read what lies outside of a Dataset's source: none gives a byte."""
+"""Spellings of URIs, paths and links that try to read what is outside of a Dataset's source: none gives a byte."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ SPELLINGS = (
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A folder with a file, beside one with a secret."""
+    """A folder with a file, next to one with a secret."""
     (tmp_path / "outside").write_bytes(SECRET)
     (tmp_path / "source" / "a").mkdir(parents=True)
     (tmp_path / "source" / "a" / "file").write_bytes(b"inside")

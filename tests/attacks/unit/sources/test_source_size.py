@@ -139,7 +139,7 @@ def test_a_page_that_says_that_there_are_more_and_names_none_is_not_the_last() -
         check(store, files=5000)
 
 
-def test_a_store_that_gives_pages_without_names_for_ever_has_no_listing() -> None:
+def test_a_store_that_gives_pages_without_names_forever_has_no_listing() -> None:
     with Store(page=lambda number: (200, {}, listing(number, names=0))) as store:
         with pytest.raises(SourceError, match="100 pages without an object"):
             check(store, files=10)
@@ -325,7 +325,7 @@ async def test_a_dataset_beyond_a_limit_names_it_with_the_remedy_and_a_higher_on
         text = cluster.condition("Ready")["message"]
         assert "spec.limits.filesPerDataset of CacheCluster default" in text
         assert re.search(r"more than 99 files.*Name a folder with less.*higher limit", text)
-        # One of the limit's size is served beside it.
+        # One of the limit's size is served next to it.
         await cluster.create_dataset("others", source={"uri": "s3://others"})
         await cluster.until_state("Ready", "others")
         await set_limits(cluster, filesPerDataset=100, bytesPerDataset="999999")

@@ -79,7 +79,7 @@ async def test_no_name_of_an_account_leads_into_another_namespace(world: World, 
         {"uri": "pvc://c"},
     ],
 )
-def test_an_account_beside_keys_or_for_a_web_server_is_refused(more: dict[str, object]) -> None:
+def test_an_account_next_to_keys_or_for_a_web_server_is_refused(more: dict[str, object]) -> None:
     obj = dataset_of("n", "reader")
     obj["spec"]["source"] = {**obj["spec"]["source"], "options": {}, **more}  # type: ignore[index]
     with pytest.raises(ValidationError, match="serviceAccountName"):

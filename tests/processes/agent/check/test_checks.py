@@ -421,7 +421,7 @@ async def test_a_copy_that_the_disk_cannot_read_is_loaded_again(
         assert one.content(version) == FILES
 
 
-async def test_a_comparison_that_fails_is_begun_anew_after_a_pause_and_counts_from_zero(
+async def test_a_comparison_that_fails_is_begun_again_after_a_pause_and_counts_from_zero(
     tmp_path: Path, version: Version, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left, pauses = 2, list[int]()

@@ -1,4 +1,4 @@
-"""Looks at the folders: what lies there, what others change, and what it takes."""
+"""Looks at the folders: what is there, what others change, and what it takes."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ def test_what_is_brought_during_a_look_at_the_folders_takes_its_room(
     monkeypatch.setattr(disk, "size_at", meanwhile)
     looking.look([mount])
     assert taken.used == 2_000 + 10
-    assert ledger.lies_here(bring)
-    assert not ledger.lies_here(drop)
+    assert ledger.is_here(bring)
+    assert not ledger.is_here(drop)
 
 
 async def test_a_mount_that_comes_during_a_slow_look_is_looked_at_after_it(
@@ -163,7 +163,7 @@ def test_neither_placeholders_nor_what_is_mounted_in_a_view_count_as_kept(tmp_pa
         subprocess.run(["umount", str(view / "shown")], check=True)
 
 
-def test_a_mount_is_counted_anew_only_after_a_change(
+def test_a_mount_is_counted_again_only_after_a_change(
     version: Version, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = Ledger(version.manifest)

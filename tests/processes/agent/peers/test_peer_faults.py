@@ -1,4 +1,4 @@
-"""Peers that die, lie or hang: what is missing comes from others, and nothing wrong is kept."""
+"""Peers that die, are or hang: what is missing comes from others, and nothing wrong is kept."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_no_block_is_wrong_after_any_of_many_power_cuts(tmp_path: Path) -> None:
 
 
 def extents_on(tier: Disk) -> dict[int, bytes]:
-    """What lies in large files, as a reader of the node gets it: by what their tables say, and of whole files all."""
+    """What is in large files, as a reader of the node gets it: by what their tables say, and of whole files all."""
     found = {}
     for block in tier.large.ids().tolist():
         opened = tier.large.open(block)

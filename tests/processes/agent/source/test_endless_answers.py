@@ -15,7 +15,7 @@ MIB = 1 << 20
 PIECE = 4 * MIB
 SENT = 160 * MIB
 MOST = 60 * MIB
-"""What an agent may take for a piece, beside what the program itself has."""
+"""What an agent may take for a piece, next to what the program itself has."""
 
 LIMIT = 400 * MIB
 

@@ -54,7 +54,7 @@ def test_what_the_chart_runs_has_certificates_by_default(default: Rendered, plai
         )
 
 
-def test_the_reader_runs_beside_the_plugin_and_its_holder_outlives_upgrades(
+def test_the_reader_runs_next_to_the_plugin_and_its_holder_outlives_upgrades(
     helm: Helm, default: Rendered
 ) -> None:
     made = default

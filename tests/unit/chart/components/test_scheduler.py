@@ -1,4 +1,4 @@
-"""The scheduler and the extender beside it."""
+"""The scheduler and the extender next to it."""
 
 import pytest
 from tests.support.documents import document
@@ -47,7 +47,7 @@ def test_the_scheduler_begins_after_its_extender_and_after_a_bounded_time_withou
     assert "restartPolicy" not in waiting
 
 
-def test_with_the_extender_off_the_scheduler_runs_alone_and_anew(helm: Helm, default: Rendered) -> None:
+def test_with_the_extender_off_the_scheduler_runs_alone_and_again(helm: Helm, default: Rendered) -> None:
     rendered = helm.template({"extender.enabled": "false"})
 
     assert "initContainers" not in rendered.pod_specs()["tdcs-scheduler"]

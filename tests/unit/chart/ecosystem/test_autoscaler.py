@@ -39,7 +39,7 @@ def test_an_autoscaler_comes_with_its_rule_when_it_is_asked_for(helm: Helm, rend
         ({"cacheCluster.create": "false"}, "set cacheCluster.create"),
     ],
 )
-def test_an_autoscaler_beside_another_owner_of_the_number_is_refused(
+def test_an_autoscaler_next_to_another_owner_of_the_number_is_refused(
     helm: Helm, values: Mapping[str, str], words: str
 ) -> None:
     with pytest.raises(RefusedError, match=words):

@@ -234,7 +234,7 @@ def test_resources_of_the_agents_can_be_set() -> None:
     ] == {"requests": {"cpu": "2"}}
 
 
-def test_blocks_lie_at_the_same_path_in_worker_and_client() -> None:
+def test_blocks_are_at_the_same_path_in_worker_and_client() -> None:
     plan = blueprint(storage={"tiers": [{"path": "/mnt/nvme", "capacity": "2Gi"}]})
     for obj in (cache_children.worker(plan, node="n1"), stock_client.daemon_set(plan)):
         volumes = {volume["name"]: volume for volume in obj["spec"]["template"]["spec"]["volumes"]}
@@ -360,7 +360,7 @@ def test_pods_ask_for_the_memory_that_their_jvm_may_take() -> None:
     assert container(stock_client.daemon_set(blueprint(fuse={"resources": own})))["resources"] == own
 
 
-def test_the_journal_lies_where_it_is_asked_for() -> None:
+def test_the_journal_is_where_it_is_asked_for() -> None:
     (claim,) = cache_children.master(blueprint(journal={"storageClassName": "fast", "size": "9Gi"}))["spec"][
         "volumeClaimTemplates"
     ]

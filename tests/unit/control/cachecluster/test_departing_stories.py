@@ -85,7 +85,7 @@ async def test_nobody_evicts_a_worker_that_holds_the_last_copy_of_something(clus
     await partitioned(cluster)
     await cluster.until(lambda: guarded(cluster) == set(NAMES))
     cordon = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
-    # A drain for a restart is let through, one that follows a notice waits until the data lies elsewhere.
+    # A drain for a restart is let through, one that follows a notice waits until the data is elsewhere.
     await change_node(cluster, "a", spec={"unschedulable": True, "taints": [cordon]})
     await cluster.until(lambda: guarded(cluster) == {"b", "c"})
     await change_node(cluster, "b", spec={"unschedulable": True, "taints": [cordon, DISRUPTED]})
@@ -166,7 +166,7 @@ async def test_a_worker_whose_data_other_nodes_hold_too_may_be_evicted(cluster: 
     assert len(cluster.nodes()) == 2
     first, second = cluster.nodes()
     await change_node(cluster, first, spec={"taints": [DISRUPTED]})
-    # One of its two holders leaves, so the other one has the last copy of what has not been copied anew.
+    # One of its two holders leaves, so the other one has the last copy of what has not been copied again.
     await gone(cluster, first)
     await cluster.until(lambda: len(cluster.nodes()) == 2 and first not in cluster.nodes())
     await cluster.until(lambda: not guarded(cluster))

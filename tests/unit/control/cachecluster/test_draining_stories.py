@@ -215,7 +215,7 @@ async def test_a_worker_that_restarts_while_it_drains_keeps_its_data_and_goes_on
 
 
 @pytest.mark.failure_mode("data-moves-before-reader-knows")
-async def test_a_drained_worker_stays_until_readers_have_heard_where_its_data_lies(
+async def test_a_drained_worker_stays_until_readers_have_heard_where_its_data_is(
     cluster: Cluster, pace: Pace
 ) -> None:
     """They would ask it in vain, and then read the source. Takes the time that they have, 0.6 s here."""
@@ -245,7 +245,7 @@ async def test_scaling_up_again_calls_it_off(cluster: Cluster, pace: Pace) -> No
     assert (cluster.engine.source_bytes_read, cleaned(cluster)) == (read, {})
 
 
-async def test_a_worker_that_was_retired_already_is_started_anew_when_it_is_wanted_again(
+async def test_a_worker_that_was_retired_already_is_started_again_when_it_is_wanted_again(
     cluster: Cluster, pace: Pace
 ) -> None:
     await partitioned(cluster)

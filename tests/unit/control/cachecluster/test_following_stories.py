@@ -46,13 +46,13 @@ async def test_workers_and_data_come_where_pods_read_and_go_a_while_after(cluste
     cluster.read("p2", "one", node=third)
     await cluster.until(lambda: cluster.nodes("one") == {second: SIZE, third: SIZE})  # both read natively
     await cluster.until_workers(second + third)  # nothing called for the first one any more
-    assert follows(cluster) == ("Following", "2 workers beside pods that read")
+    assert follows(cluster) == ("Following", "2 workers next to pods that read")
     cluster.end("p2")
     await cluster.until_workers(second)
     await cluster.until(lambda: cluster.nodes("one") == {second: SIZE})
     assert sorted(cluster.cleaned) == sorted([first, third])
     cluster.end("p1")
-    await cluster.until(lambda: follows(cluster)[1].startswith("0 workers beside pods that read, 1 for"))
+    await cluster.until(lambda: follows(cluster)[1].startswith("0 workers next to pods that read, 1 for"))
     assert cluster.worker_nodes() == {second}
     assert cluster.engine.source_bytes_read == SIZE
 
@@ -208,20 +208,20 @@ async def test_a_worker_that_came_back_at_any_moment_of_its_leaving_is_cleaned_w
         assert cluster.held() == {left: SIZE}
 
 
-async def test_a_new_operator_moves_nothing_that_lies_where_its_readers_have_it(
+async def test_a_new_operator_moves_nothing_that_is_where_its_readers_have_it(
     cluster: WorkersCluster,
 ) -> None:
-    """The node that is read on has room for a part: the rest lies beside it, where nobody reads."""
+    """The node that is read on has room for a part: the rest is next to it, where nobody reads."""
     await cluster.scale(scaling={**QUICKLY, "scaleDownDelay": "1h", "minReplicas": 2})
     await cluster.until(lambda: len(cluster.worker_nodes()) == 2)
-    read_on, beside = sorted(cluster.worker_nodes())
+    read_on, alongside = sorted(cluster.worker_nodes())
     for name in ("one", "two"):
         cluster.read(f"p-{name}", name, node=read_on)
     await create(cluster, eviction={"policy": "Pin"})
     assert cluster.nodes("one") == {read_on: SIZE}
     await create(cluster, "two")
     before = cluster.nodes("two")
-    assert before.keys() == {read_on, beside}
+    assert before.keys() == {read_on, alongside}
     await cluster.quiet()
     moved = cluster.engine.source_bytes_read + cluster.engine.copied_bytes
     passes = cluster.passes

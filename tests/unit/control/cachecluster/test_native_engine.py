@@ -113,11 +113,11 @@ async def test_the_next_operator_knows_what_is_mounted_and_in_which_version(worl
     assert isinstance(engine, Engine)
     assert await engine.mounts() == {}
     await engine.mount(path=PATH, source=world.source)
-    await engine.mount(path=OTHER, source=beside(world.source, uri="s3://bucket/data/below"))
+    await engine.mount(path=OTHER, source=alongside(world.source, uri="s3://bucket/data/below"))
     await engine.set_version(path=PATH, version="f" * 32)
 
     after = world.engine()
-    assert set(await after.mounts()) == {PATH, OTHER}, "one may lie below the other"
+    assert set(await after.mounts()) == {PATH, OTHER}, "one may be below the other"
     assert await after.versions() == {PATH: "f" * 32}
     assert after.source_of(PATH) is None, "keys are kept nowhere"
     for text in world.server.store(CONFIG_MAPS)[PLACE]["data"].values():
@@ -131,7 +131,7 @@ async def test_the_next_operator_knows_what_is_mounted_and_in_which_version(worl
     assert set(await world.engine().mounts()) == {OTHER}
 
 
-def beside(source: Source, *, uri: str) -> Source:
+def alongside(source: Source, *, uri: str) -> Source:
     return Source(uri=uri, options=source.options, credentials=source.credentials)
 
 
@@ -146,7 +146,7 @@ async def test_what_cannot_be_mounted_is_refused_and_leaves_nothing(world: World
     assert await engine.mounts() == {}
     await engine.mount(path=PATH, source=world.source)
     with pytest.raises(MountConflictError):
-        await engine.mount(path=PATH, source=beside(world.source, uri="s3://other"))
+        await engine.mount(path=PATH, source=alongside(world.source, uri="s3://other"))
     elsewhere = Source(
         uri=world.source.uri, options={**world.source.options, "region": "eu-1"}, credentials=None
     )
@@ -180,7 +180,7 @@ async def test_what_no_operator_wrote_is_left_out_and_what_is_another_clusters_i
     await engine.mount(path=PATH, source=world.source)
     world.server.store(CONFIG_MAPS)[PLACE]["data"]["broken"] = "{"
     assert set(await world.engine().mounts()) == {PATH}
-    # A CacheCluster that is made anew, before the one of the earlier one of its name is collected.
+    # A CacheCluster that is made again, before the one of the earlier one of its name is collected.
     del world.server.store(CACHE_CLUSTERS)[names.SYSTEM_NAMESPACE, "default"]
     with pytest.raises(EngineUnavailableError, match="no such CacheCluster"):
         await engine.mounts()

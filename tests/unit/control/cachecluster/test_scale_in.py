@@ -35,7 +35,7 @@ A, B, C, AB, ABC = (frozenset(names) for names in ("a", "b", "c", "ab", "abc"))
 def mount(
     path: str = "/m", *, held_by: Mapping[frozenset[str], int] | None = None, **changes: Any
 ) -> MountLedger[WorkKey]:
-    """A mount of which each slot lies on a set of nodes."""
+    """A mount of which each slot is on a set of nodes."""
     groups = list((held_by or {}).items())
     sizes = np.zeros(slots.SLOTS, dtype=np.int64)
     sizes[: len(groups)] = [size for _, size in groups]
@@ -56,7 +56,7 @@ def first(count: int = 1, **holdings: Any) -> set[str]:
     ("holdings", "expected"),
     [
         ({"mounts": [mount(held_by={A: 5, B: 9, C: 7})]}, "a"),
-        ({"mounts": [mount(held_by={A: 5, ABC: 50, B: 9})]}, "c"),  # what lies elsewhere too costs nothing
+        ({"mounts": [mount(held_by={A: 5, ABC: 50, B: 9})]}, "c"),  # what is elsewhere too costs nothing
         ({"mounts": [mount(held_by={A: 5, B: 9})], "busy": C}, "a"),  # nobody trains there
         ({"mounts": [mount(held_by={A: 5, B: 9, C: 7})], "draining": B}, "b"),  # it has begun
         ({"busy": ABC, "mounts": [mount(held_by={A: 5, B: 9, C: 7})]}, "a"),
@@ -77,7 +77,7 @@ def test_two_that_hold_the_same_bytes_do_not_both_leave() -> None:
     assert first(2, mounts=mounts) == {"a", "c"}
 
 
-def test_nobody_is_chosen_before_it_is_known_what_lies_where_but_those_that_began_go_on() -> None:
+def test_nobody_is_chosen_before_it_is_known_what_is_where_but_those_that_began_go_on() -> None:
     assert first(2, complete=False) == set()
     assert first(2, complete=False, draining=B) == {"b"}
     assert first(2, complete=False, overdue=True) == {"a", "b"}
@@ -123,9 +123,9 @@ def test_what_has_no_room_is_not_given_up_while_a_staying_worker_is_away() -> No
 def test_the_forecast_says_how_much_moves_and_promises_no_node_that_may_not_be_chosen() -> None:
     holdings = ScaleInInput(mounts=[mount(held_by={A: 50, AB: 20})])
     text = forecast(node="a", draining=A, holdings=holdings)
-    assert text.startswith("the worker of node a leaves: 50 bytes of cached data lie on no staying worker")
+    assert text.startswith("the worker of node a leaves: 50 bytes of cached data are on no staying worker")
     assert text.endswith("move to staying ones as far as these have room")
-    assert forecast(node="b", draining=B, holdings=holdings).endswith("no data lies there alone")
+    assert forecast(node="b", draining=B, holdings=holdings).endswith("no data is there alone")
     assert remaining(node="a", draining=AB, mounts=holdings.mounts) == 70
 
 

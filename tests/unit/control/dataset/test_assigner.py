@@ -41,7 +41,7 @@ class GoneAgents:
         raise AgentError("the agent of a does not answer", node="a")
 
 
-async def test_a_node_that_is_gone_is_not_asked_for_ever_to_forget_a_mount() -> None:
+async def test_a_node_that_is_gone_is_not_asked_forever_to_forget_a_mount() -> None:
     agents = GoneAgents()
     assigner = Assigner(agents=agents, retry_first=0.001)  # type: ignore[arg-type]
     assigner.drop_mount("/datasets/1")

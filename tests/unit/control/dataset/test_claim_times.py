@@ -1,4 +1,4 @@
-"""How soon the claim of a Dataset is made anew when it is deleted: at once, but not again and again."""
+"""How soon the claim of a Dataset is made again when it is deleted: at once, but not again and again."""
 
 import time
 from dataclasses import replace

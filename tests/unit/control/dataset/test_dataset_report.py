@@ -110,7 +110,7 @@ def shown(*findings: Finding) -> tuple[str, str | None]:
     return state, dataset_conditions.reason_of(findings, state=state)
 
 
-def test_people_see_beside_the_state_why_it_is_not_simply_ready() -> None:
+def test_people_see_next_to_the_state_why_it_is_not_simply_ready() -> None:
     loaded = dataset_conditions.loaded(held=HELD, uri=URI, placement=placement_of("a"), progress=PROGRESS)
     short = dataset_conditions.loaded(
         held=HELD, uri=URI, placement=placement_of("a", copies=2, eligible=1), progress=PROGRESS
@@ -283,7 +283,7 @@ def test_two_datasets_never_claim_one_volume(one: tuple[str, str], other: tuple[
     assert len(names) == len({one, other})
 
 
-def test_a_claim_waits_until_the_volume_was_taken_in_but_not_for_ever() -> None:
+def test_a_claim_waits_until_the_volume_was_taken_in_but_not_forever() -> None:
     fresh = {"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}, "status": {"phase": "Pending"}}
     assert volume_objects.is_unseen(fresh, now="2026-01-01T00:00:01Z")
     assert not volume_objects.is_unseen(fresh, now="2026-01-01T00:00:09Z")

@@ -264,7 +264,7 @@ async def test_a_folder_of_twenty_thousand_files_is_counted_and_its_part_loaded(
     assert MB - slot < sum(cluster.held().values()) <= MB
 
 
-async def test_a_folder_must_lie_below_one_that_the_cache_may_read(cluster: Cluster) -> None:
+async def test_a_folder_must_be_below_one_that_the_cache_may_read(cluster: Cluster) -> None:
     cluster.engine.sources["file:///nfs/pictures"] = {"a": MB}
     await cluster.create_dataset(source={"uri": "file:///nfs/pictures", "secretRef": None})
     await cluster.until(lambda: cluster.condition("Ready").get("reason") == "FolderNotAllowed")
@@ -335,7 +335,7 @@ async def test_a_worker_that_restarts_keeps_its_data_and_one_that_stays_away_doe
         await cluster.until_state("Ready")
 
 
-async def test_a_claim_that_was_deleted_is_made_anew_at_once() -> None:
+async def test_a_claim_that_was_deleted_is_made_again_at_once() -> None:
     # No look at the mounts finds it: those are a minute apart.
     settings = replace(QUICK, survey_seconds=60.0)
     async with Cluster(engine=engine_of(), nodes={name: {} for name in ZONES}, settings=settings) as cluster:

@@ -112,7 +112,7 @@ async def test_labels_that_nobody_selects_by_neither_stop_a_load_nor_list_anythi
     assert held.big == 1
 
 
-async def test_a_preload_of_other_nodes_begins_beside_a_load_and_completes_before_it(
+async def test_a_preload_of_other_nodes_begins_next_to_a_load_and_completes_before_it(
     cluster: Cluster, held: Held
 ) -> None:
     cluster.engine.sources["s3://pictures"] = {"big": BIG, "val/1": MB}
@@ -197,7 +197,7 @@ async def test_a_suspended_preload_stops_at_once_whatever_is_on_its_way(cluster:
     await cluster.until_state("Complete", "warm", resource=PRELOADS)
 
 
-async def test_copies_count_what_of_them_lies_there_and_not_what_others_want(cluster: Cluster) -> None:
+async def test_copies_count_what_of_them_is_there_and_not_what_others_want(cluster: Cluster) -> None:
     cluster.engine.sources["s3://pictures"] = {f"{number:02d}": MB for number in range(20)}
     await cluster.create_dataset("whole", placement={"nodeSelector": {"zone": "a"}})
     await cluster.until_state("Ready", "whole")
@@ -282,12 +282,12 @@ async def test_a_file_that_grew_between_listing_and_load_is_loaded_as_it_is_now_
     await cluster.until_state("Ready")
 
     assert grown
-    assert cluster.status()["totalFiles"] == 20  # the source was listed anew, whatever its interval
+    assert cluster.status()["totalFiles"] == 20  # the source was listed again, whatever its interval
     lengths = [sorted(cluster.engine.holdings(worker=node).values()) for node in "abcd"]
     assert sorted(lengths) == [[], [], *[sorted(files.values())] * 2]
 
 
-async def test_a_dataset_that_was_replaced_as_a_whole_is_listed_anew_and_not_given_up(
+async def test_a_dataset_that_was_replaced_as_a_whole_is_listed_again_and_not_given_up(
     cluster: Cluster,
 ) -> None:
     files = {f"{number:03d}": MB for number in range(300)}
@@ -309,7 +309,7 @@ async def test_a_dataset_that_was_replaced_as_a_whole_is_listed_anew_and_not_giv
     assert cluster.engine.source_bytes_read == 300 * (MB + 1)
 
 
-async def test_a_file_that_is_replaced_while_no_operator_works_is_listed_anew_and_not_kept_as_it_was(
+async def test_a_file_that_is_replaced_while_no_operator_works_is_listed_again_and_not_kept_as_it_was(
     cluster: Cluster, held: Held
 ) -> None:
     await cluster.create_dataset(placement={"nodeCount": 1}, source={"checkInterval": "0s"})

@@ -1,4 +1,4 @@
-"""A claim that has lost its volume gets it anew, and the Dataset is not ready until the two are bound again."""
+"""A claim that has lost its volume gets it again, and the Dataset is not ready until the two are bound again."""
 
 from dataclasses import replace
 from typing import Any
@@ -64,7 +64,7 @@ async def bound(cluster: Cluster) -> None:
 
 
 @pytest.mark.threat("claim-made-lost")
-async def test_a_lost_claim_gets_its_volume_anew_and_the_dataset_is_ready_when_they_are_bound() -> None:
+async def test_a_lost_claim_gets_its_volume_again_and_the_dataset_is_ready_when_they_are_bound() -> None:
     async with Cluster(engine=engine_of(), nodes={name: {} for name in ZONES}, settings=SETTINGS) as cluster:
         await bound(cluster)
         claim, volume = uid_of(claim_of(cluster)), uid_of(volume_of(cluster))

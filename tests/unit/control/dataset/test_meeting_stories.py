@@ -71,7 +71,7 @@ async def test_the_copy_is_on_the_jobs_node_before_its_pods_are_and_the_source_i
 @pytest.mark.parametrize(
     ("placement", "holds"), [({"mode": "Auto"}, "ac"), ({"mode": "Auto", "nodeCount": 1}, "?")]
 )
-async def test_a_copy_lies_on_as_many_nodes_as_the_jobs_that_wait_need_unless_the_spec_says_how_many(
+async def test_a_copy_is_on_as_many_nodes_as_the_jobs_that_wait_need_unless_the_spec_says_how_many(
     cluster: WorkersCluster, placement: Object, holds: str
 ) -> None:
     cluster.expected_nodes = frozenset("ac")

@@ -145,7 +145,7 @@ async def test_a_cache_smaller_than_a_block_says_so(cluster: Cluster) -> None:
     await cluster.create_dataset()
     await cluster.until_state("Degraded")
     assert "smaller than a block" in cluster.condition("Ready")["message"]
-    assert "loaded" not in cluster.status(), "nothing lies there, so it is not all of it"
+    assert "loaded" not in cluster.status(), "nothing is there, so it is not all of it"
 
 
 async def test_no_node_with_the_labels_is_an_error_that_names_them(cluster: Cluster) -> None:

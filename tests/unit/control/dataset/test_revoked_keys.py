@@ -45,7 +45,7 @@ def test_keys_are_revoked_an_hour_after_the_first_refusal() -> None:
 
 
 @pytest.mark.threat("revoked-keys-mounted")
-def test_a_cache_that_is_away_begins_nothing_anew() -> None:
+def test_a_cache_that_is_away_begins_nothing_again() -> None:
     operator = Operator()
     operator.note(True, at=0)
     operator.keys.unanswered(KEY)
@@ -53,7 +53,7 @@ def test_a_cache_that_is_away_begins_nothing_anew() -> None:
 
 
 @pytest.mark.threat("revoked-keys-mounted")
-def test_keys_that_the_source_takes_begin_anew() -> None:
+def test_keys_that_the_source_takes_begin_again() -> None:
     operator = Operator()
     operator.note(True, at=0)
     assert operator.note(False, at=3000) is None
@@ -92,7 +92,7 @@ def test_a_time_that_is_still_to_come_counts_from_now_on() -> None:
 
 
 @pytest.mark.threat("revoked-keys-mounted")
-def test_what_is_mounted_anew_has_an_hour_again() -> None:
+def test_what_is_mounted_again_has_an_hour_again() -> None:
     operator = Operator(at=86_400, written="2026-03-01T12:00:00Z")
     operator.keys.begin(KEY)
     assert operator.note(None, at=0) is None

@@ -295,7 +295,7 @@ async def test_an_elastic_job_moves_the_copies_of_its_own_dataset_and_says_so() 
         assert others["namespaces"] == 1
 
 
-async def test_what_lies_there_for_other_namespaces_is_shown_apart_and_costs_their_quota() -> None:
+async def test_what_is_there_for_other_namespaces_is_shown_apart_and_costs_their_quota() -> None:
     async with Cluster(engine=made(), nodes={name: {} for name in NODES}, settings=QUICK) as cluster:
         await cluster.create_cache()
         tenants = Tenants(cluster)

@@ -68,7 +68,7 @@ async def test_a_dataset_that_no_node_may_hold_is_mounted_again_after_the_master
     await cluster.until(lambda: cluster.condition("Ready").get("reason") == "NoCacheNode")
     status = cluster.status()
     assert (status["state"], status["reason"]) == ("Pending", "NoCacheNode"), "a node may still come"
-    assert (status["wantedBytes"], "loaded" in status) == (0, False), "nothing lies there: that is no 100%"
+    assert (status["wantedBytes"], "loaded" in status) == (0, False), "nothing is there: that is no 100%"
     mounted = cluster.condition("Mounted")
     assert (mounted["status"], mounted["reason"]) == ("True", "Mounted")
 

@@ -356,7 +356,7 @@ async def test_a_strangers_job_is_left_alone_and_takes_no_turn() -> None:
         assert jobs.job("train-worker")["spec"] == stranger["spec"]
 
 
-async def test_a_job_that_is_deleted_and_made_anew_waits_for_its_own_remains_without_alarm() -> None:
+async def test_a_job_that_is_deleted_and_made_again_waits_for_its_own_remains_without_alarm() -> None:
     async with Jobs(gpus={"a": 4}) as jobs:
         await jobs.create()
         await jobs.until(lambda: jobs.bound("train") == 2)

@@ -64,7 +64,7 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-async def test_a_job_that_is_changed_while_a_check_is_pending_gives_its_quota_back_and_asks_anew(
+async def test_a_job_that_is_changed_while_a_check_is_pending_gives_its_quota_back_and_asks_again(
     name: str,
 ) -> None:
     spec, change = CHANGES[name]
@@ -89,7 +89,7 @@ async def test_a_job_that_is_changed_while_a_check_is_pending_gives_its_quota_ba
 
 
 def without_replicas(value: Any) -> Any:
-    """Roles as a spec has them: the number of workers stands beside them."""
+    """Roles as a spec has them: the number of workers stands next to them."""
     if not isinstance(value, list):
         return value
     return [{key: each[key] for key in each if key != "replicas"} for each in value]

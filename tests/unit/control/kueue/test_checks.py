@@ -119,7 +119,7 @@ def test_a_workload_that_kueue_admits_during_a_pass_keeps_its_quota() -> None:
     assert "admission" in world.server.store(WORKLOADS)["n", "second"]["status"]
 
 
-def test_a_workload_made_anew_during_a_pass_is_not_held_for_the_data_of_the_old_one() -> None:
+def test_a_workload_made_again_during_a_pass_is_not_held_for_the_data_of_the_old_one() -> None:
     world = World()
     world.dataset("cold", 10)
     world.dataset("warm", 100)
@@ -127,12 +127,12 @@ def test_a_workload_made_anew_during_a_pass_is_not_held_for_the_data_of_the_old_
     for name in ("first", "second"):
         world.put(WORKLOADS, workload(name, "cold"))
 
-    def make_anew() -> None:
+    def make_again() -> None:
         obj = workload("second", "warm")
         obj["metadata"] |= {"uid": "new", "resourceVersion": "2"}
         world.put(WORKLOADS, obj)
 
-    on_first_hold(world, make_anew)
+    on_first_hold(world, make_again)
     world.look()
     assert reserved(world, "first")["reason"] == "OnHold"
     assert reserved(world, "second")["status"] == "True"

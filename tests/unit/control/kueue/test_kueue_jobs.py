@@ -217,7 +217,9 @@ async def test_preempted_it_gives_quota_back_once_its_pods_are_gone_and_starts_a
         await jobs.until(lambda: jobs.bound("train") == 2)
 
 
-async def test_suspended_by_its_user_it_gives_quota_back_and_waits_anew(playing: Callable[..., Jobs]) -> None:
+async def test_suspended_by_its_user_it_gives_quota_back_and_waits_again(
+    playing: Callable[..., Jobs],
+) -> None:
     async with playing() as jobs:
         kueue = Kueue(jobs)
         await jobs.create(labels=QUEUE)

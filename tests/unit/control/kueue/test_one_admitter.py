@@ -322,7 +322,7 @@ async def test_of_two_jobs_that_kueue_admits_at_once_one_takes_the_place_and_one
         loser, winner = ("two", "one") if jobs.bound("one") else ("one", "two")
         await jobs.until(lambda: kueue.condition("QuotaReserved", loser) == "False")
         assert "admission" not in kueue.workload(loser)["status"]
-        # An operator that begins anew says the same.
+        # An operator that begins again says the same.
         await jobs.stop()
         await jobs.start()
         await settle(jobs, 0.5)

@@ -86,7 +86,7 @@ def test_data_that_comes_before_kueue_has_taken_the_quota_back_lets_the_workload
     assert world.look() == []
 
 
-def test_one_that_kueue_has_written_to_meanwhile_is_judged_anew(world: World) -> None:
+def test_one_that_kueue_has_written_to_meanwhile_is_judged_again(world: World) -> None:
     world.put(WORKLOADS, workload("w", "cold"))
     stale = dict(world.server.store(WORKLOADS))
     world.put(WORKLOADS, workload("w", "cold", true=("Finished",)))

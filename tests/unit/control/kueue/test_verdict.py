@@ -269,7 +269,7 @@ def ahead(
     return [(each.key[1], name) for each, name in found]
 
 
-def test_workloads_on_hold_are_loaded_for_beside_the_first_in_the_queue() -> None:
+def test_workloads_on_hold_are_loaded_for_next_to_the_first_in_the_queue() -> None:
     waiting = [
         workload("held", "pictures", reserved=None, state="Retry", held=True, created=1),
         workload("held-later", "texts", reserved=None, state="Retry", held=True, created=2),

@@ -31,7 +31,7 @@ from tdcs.model.kube_resources import (
 
 
 class KueueServer(Server):
-    """A status that is applied keeps what others have written beside it.
+    """A status that is applied keeps what others have written next to it.
 
     Attributes:
         refused: keys of objects that cannot be written.

@@ -53,7 +53,7 @@ class World:
         self.restart()
 
     def restart(self) -> None:
-        """The operator starts anew."""
+        """The operator starts again."""
         self.certificates = Certificates(
             api=self.server,
             namespace="tdcs-system",

@@ -43,7 +43,7 @@ class World:
 
     Attributes:
         passes: how often each object had one, by the text of its key.
-        make: what a pass does beside that.
+        make: what a pass does next to that.
     """
 
     def __init__(self, server: WatchedServer, operator: Operator) -> None:
@@ -105,13 +105,13 @@ async def test_what_happens_while_nobody_watches_is_known_afterwards(
 ) -> None:
     """By a new list where the server does not know the version of the watch any more, and else by the watch."""
     monkeypatch.setattr("tdcs.kube.informer.backoff", lambda failures: 0.001)
-    names = ("deleted", "changed", "made-anew", "same")
+    names = ("deleted", "changed", "made-again", "same")
     async with running(*(made(kind, name) for name in names)) as world:
         lists = world.server.lists[kind.plural]
         world.server.cut(error(UnavailableError))
         await world.server.delete(kind, name="deleted", namespace="tdcs-system")
-        await world.server.delete(kind, name="made-anew", namespace="tdcs-system")
-        await world.server.create(kind, obj=made(kind, "made-anew"))
+        await world.server.delete(kind, name="made-again", namespace="tdcs-system")
+        await world.server.create(kind, obj=made(kind, "made-again"))
         await world.server.create(kind, obj=made(kind, "new"))
         await world.change(kind, "changed", field=1)
         world.passes.clear()
@@ -124,7 +124,7 @@ async def test_what_happens_while_nobody_watches_is_known_afterwards(
         await world.settle()
         prefix = f"{kind.kind} tdcs-system/"
         assert {key for key in world.passes if key.startswith(prefix)} == {
-            prefix + name for name in ("deleted", "made-anew", "new", "changed")
+            prefix + name for name in ("deleted", "made-again", "new", "changed")
         }
         assert (world.server.lists[kind.plural] > lists) == compacted
         # And it goes on to hear of what changes.

@@ -74,7 +74,7 @@ def test_workers_that_come_or_go_do_not_change_what_one_of_them_takes() -> None:
         asked("tdcs-system", world=world, cacheCluster="default")
 
 
-def test_keys_that_keda_itself_puts_beside_are_left_alone() -> None:
+def test_keys_that_keda_itself_puts_next_to_are_left_alone() -> None:
     assert asked(dataset="pictures", scalerAddress="tdcs-scaler.tdcs-system:8083").value == 5
 
 

@@ -71,7 +71,7 @@ async def test_what_a_preload_brought_is_kept_without_it_until_the_dataset_chang
     assert "kept" not in cluster.status() or not cluster.status()["kept"]
 
 
-async def test_a_preload_runs_again_for_a_dataset_that_was_made_anew(cluster: Cluster) -> None:
+async def test_a_preload_runs_again_for_a_dataset_that_was_made_again(cluster: Cluster) -> None:
     await cluster.create_preload(paths=["train"], nodes=["d"])
     await cluster.until(lambda: cluster.status("warm", resource=PRELOADS).get("state") == "Complete")
     before = cluster.status("warm", resource=PRELOADS)["datasetUid"]
@@ -93,7 +93,7 @@ def listed(cluster: Cluster) -> dict[str, dict[str, int]]:
     }
 
 
-async def test_what_preloads_brought_to_further_nodes_is_told_beside_the_own_copy(cluster: Cluster) -> None:
+async def test_what_preloads_brought_to_further_nodes_is_told_next_to_the_own_copy(cluster: Cluster) -> None:
     own = cluster.held()
     (mine,) = own
     others = sorted(set("abcd") - {mine})
@@ -107,7 +107,7 @@ async def test_what_preloads_brought_to_further_nodes_is_told_beside_the_own_cop
     await cluster.until_state("Complete", "more", resource=PRELOADS)
     whole[mine] = 20 * MB
     await cluster.until(lambda: listed(cluster) == {"0": own, "preloads": whole})
-    # It stays told by an operator that starts anew, for whom it is no copy of the Dataset's own.
+    # It stays told by an operator that starts again, for whom it is no copy of the Dataset's own.
     await cluster.stop()
     await cluster.start()
     await cluster.annotate("pictures", refresh="1")
@@ -197,7 +197,7 @@ async def test_what_keeps_a_preload_from_completing_is_said(
     assert told["message"]
     if spec.get("nodes") == ["nowhere"]:
         assert told["message"] == (
-            "there is no node nowhere, which spec.nodes names: add it, or create the Preload anew with nodes of "
+            "there is no node nowhere, which spec.nodes names: add it, or create the Preload again with nodes of "
             "kubectl get nodes"
         )
     if "copies" in spec:
@@ -380,7 +380,7 @@ async def test_what_a_preload_brought_is_protected_though_jobs_fill_the_rest_of_
     assert properties[READ_TYPE] == "CACHE"
 
 
-async def test_verified_preloads_beside_failed_ones_are_each_compared_with_the_source_once(
+async def test_verified_preloads_next_to_failed_ones_are_each_compared_with_the_source_once(
     cluster: Cluster,
 ) -> None:
     compared: list[int] = []

@@ -82,7 +82,7 @@ def test_a_clone_that_a_quota_keeps_out_names_the_quota() -> None:
     assert "Add cache nodes" not in found.message
 
 
-def test_a_clone_of_data_that_lies_on_every_node_asks_for_a_node_count() -> None:
+def test_a_clone_of_data_that_is_on_every_node_asks_for_a_node_count() -> None:
     mine, clone = placed(clones=1, mode="Replicate")
     assert len(mine.nodes) == 4
     found = granted(mine, clone)

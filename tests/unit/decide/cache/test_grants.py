@@ -149,7 +149,7 @@ def test_a_quota_that_is_made_smaller_evicts_nothing_that_is_pinned_and_there() 
     assert held(granted(mine, team=100), "a") == 100
 
 
-def test_a_clone_lies_on_other_nodes_as_a_whole_or_not_at_all() -> None:
+def test_a_clone_is_on_other_nodes_as_a_whole_or_not_at_all() -> None:
     base = want("a", node_count=2)
     clone = of_clone(base, namespace="n", name="a", copy="clone-1")
     assert clone.key == clone_key(namespace="n", name="a", copy="clone-1")
@@ -367,7 +367,7 @@ def test_what_a_cache_needs_counts_each_copy_that_is_asked_for_and_no_idle_data(
     assert needed(everywhere) == 1000  # however many nodes there are
     assert needed(replace(everywhere, node_count=3)) == 3000
     assert needed(replace(everywhere, nodes=("a", "b"))) == 2000
-    # What a Preload wants of the same files lies on the same nodes; a clone does not.
+    # What a Preload wants of the same files is on the same nodes; a clone does not.
     assert needed(want("one"), want("two")) == 1000
     clone = of_clone(want("one"), namespace="n", name="one", copy="clone-1")
     assert needed(replace(want("one"), node_count=1), replace(clone, node_count=1)) == 2000
@@ -398,7 +398,7 @@ def test_what_a_cache_needs_does_not_depend_on_which_nodes_it_has_nor_on_their_r
 
 
 def test_a_worker_that_leaves_is_not_called_back_by_what_its_leaving_does_to_a_quota() -> None:
-    """One dataset lies on every node: with each worker less a quota has more left for the other one."""
+    """One dataset is on every node: with each worker less a quota has more left for the other one."""
     everywhere = replace(want("all"), mode="Replicate")
     twice = want("two", copies=2)
     mounts = [

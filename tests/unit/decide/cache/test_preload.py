@@ -1,4 +1,4 @@
-"""Loading ahead: never more than there is, most worth first, nobody waits for ever."""
+"""Loading ahead: never more than there is, most worth first, nobody waits forever."""
 
 import pytest
 from hypothesis import given

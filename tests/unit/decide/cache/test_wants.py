@@ -8,7 +8,7 @@ from tdcs.api.dataset import KEPT_BYTES, Dataset, Kept
 from tdcs.api.preload import Preload
 from tdcs.decide.cache.wants import is_of_another, kept_now, of_preload, runs_again
 
-MADE, ANEW = "one", "two"
+MADE, AGAIN = "one", "two"
 """The uids of a Dataset, and of the one that is made under its name after it."""
 
 
@@ -73,7 +73,7 @@ def of(uid: str, one: tuple[str, Preload]) -> tuple[str, Preload]:
     return name, preload.model_copy(update={"status": status})
 
 
-@pytest.mark.parametrize(("uid", "of_another"), [(MADE, False), (ANEW, True)])
+@pytest.mark.parametrize(("uid", "of_another"), [(MADE, False), (AGAIN, True)])
 def test_what_ended_before_its_dataset_was_made_is_about_another_one_and_not_kept(
     uid: str, of_another: bool
 ) -> None:
@@ -84,7 +84,7 @@ def test_what_ended_before_its_dataset_was_made_is_about_another_one_and_not_kep
     assert names(kept) == ([] if of_another else ["p"])
 
 
-def test_for_a_dataset_that_was_made_anew_those_run_again_that_it_would_keep_and_that_failed() -> None:
+def test_for_a_dataset_that_was_made_again_those_run_again_that_it_would_keep_and_that_failed() -> None:
     there = dict(of("one", complete(f"p{number:02d}", at=number)) for number in range(19))
 
     def again() -> list[str]:
@@ -92,8 +92,8 @@ def test_for_a_dataset_that_was_made_anew_those_run_again_that_it_would_keep_and
             name
             for name, one in there.items()
             if one.status is not None
-            and is_of_another(one.status, dataset_uid=ANEW)
-            and runs_again(one, name=name, preloads=there.items(), dataset_uid=ANEW)
+            and is_of_another(one.status, dataset_uid=AGAIN)
+            and runs_again(one, name=name, preloads=there.items(), dataset_uid=AGAIN)
         ]
 
     newest = [f"p{number:02d}" for number in range(3, 19)]
@@ -143,4 +143,4 @@ def test_a_preload_that_failed_wants_no_comparison_but_the_one_that_found_wrong_
     want = wanted(dataset_uid=MADE)
     assert (want.verify, want.check, want.verdict, want.load) == asked
     # For another Dataset it is another comparison, also on nodes that remember this one.
-    assert (wanted(dataset_uid=ANEW).check == want.check) == (not want.check)
+    assert (wanted(dataset_uid=AGAIN).check == want.check) == (not want.check)

@@ -123,7 +123,7 @@ def test_an_agent_that_has_everything_asks_nobody() -> None:
     assert found["a"].peers == ()
 
 
-def test_a_slot_is_dropped_only_when_it_is_complete_where_it_shall_lie() -> None:
+def test_a_slot_is_dropped_only_when_it_is_complete_where_it_shall_be() -> None:
     placements = replicated("b")
     old = agent("a", complete=ALL)
     missing = assign(assignment_input(SIZES, placements, old, agent("b", complete=range(100))))
@@ -145,7 +145,7 @@ def test_reads_fill_the_room_of_each_cache_where_no_dataset_preloads_the_mount()
     assert all(one.fill_bytes == 0 for one in owned.values())
 
 
-def test_what_reads_brought_beside_what_is_wanted_yields_where_others_were_granted_the_room() -> None:
+def test_what_reads_brought_next_to_what_is_wanted_yields_where_others_were_granted_the_room() -> None:
     half = Want(key="x", nodes=("a",), subset=Subset(fraction=0.5))
     for crowded, gone in ((False, {}), (True, {"a": set(range(150, 300))})):
         view = replace(agent("a", complete=ALL), crowded=crowded)
@@ -174,7 +174,7 @@ def test_what_nobody_wants_goes_at_once() -> None:
     assert (found["a"].moved, found["a"].handover_seconds) == (NO_SLOTS, 0.0)
 
 
-def test_what_lies_elsewhere_by_now_stays_for_a_while_unless_room_is_lacking() -> None:
+def test_what_is_elsewhere_by_now_stays_for_a_while_unless_room_is_lacking() -> None:
     placements = replicated("b")
     new = agent("b", complete=range(100))
     given = assignment_input(SIZES, placements, agent("a", complete=ALL), new, handover_seconds=4.0)
@@ -185,7 +185,7 @@ def test_what_lies_elsewhere_by_now_stays_for_a_while_unless_room_is_lacking() -
     assert assign(given)["a"].moved == NO_SLOTS
 
 
-def test_what_lies_under_a_folder_that_is_wanted_counts_by_the_progress_of_its_part() -> None:
+def test_what_is_under_a_folder_that_is_wanted_counts_by_the_progress_of_its_part() -> None:
     want = Want(key="x", nodes=("b",), subset=Subset(paths=("p",)))
     below: Below = {("p",): totals_of([5] * 300)}
     placements = placed(SIZES, want, below=below)
@@ -205,7 +205,7 @@ def _with_paths(part: Part) -> Part:
 
 
 @pytest.mark.failure_mode("node-cannot-read-file")
-def test_a_file_that_a_new_holder_cannot_have_stays_where_it_lies() -> None:
+def test_a_file_that_a_new_holder_cannot_have_stays_where_it_is() -> None:
     placements = replicated("b")
     held = placements[0].copies[0].nodes["b"]
     state = PartState(name="x", wanted_bytes=300, held_bytes=299, failed_bytes=1)
@@ -502,9 +502,9 @@ def test_what_the_source_lacks_is_read_by_no_second_node() -> None:
 
 
 def test_what_a_second_node_cannot_read_either_goes_back_to_the_first_and_to_no_third_one() -> None:
-    bad, beside = slots.bitmap([7]), slots.bitmap([7, 8])
+    bad, alongside = slots.bitmap([7]), slots.bitmap([7, 8])
     nodes = [
-        agent("a", failing=beside, failing_here=beside, present=ALL),
+        agent("a", failing=alongside, failing_here=alongside, present=ALL),
         agent("b", failing=bad, present=[7]),
         agent("c"),
     ]

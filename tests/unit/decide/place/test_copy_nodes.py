@@ -133,7 +133,7 @@ def test_the_bytes_by_node_hold_all_that_fits_and_keep_to_the_limits(free: list[
             GIB,
             ["a", "b"],
             Mode.REPLICATE,
-            id="whole beside each reader",
+            id="whole next to each reader",
         ),
         pytest.param(
             [node("a", read=True), node("b", read=True, free=GIB), node("c")],
@@ -147,14 +147,14 @@ def test_the_bytes_by_node_hold_all_that_fits_and_keep_to_the_limits(free: list[
             15 * GIB,
             ["b", "c"],
             Mode.PARTITION,
-            id="parts beside the readers of what is too large for each",
+            id="parts next to the readers of what is too large for each",
         ),
         pytest.param(
             [node("a"), node("b", read=True)], 15 * GIB, ["b", "a"], Mode.PARTITION, id="others for the rest"
         ),
     ],
 )
-def test_where_data_follows_its_readers_the_copy_lies_beside_them(
+def test_where_data_follows_its_readers_the_copy_is_next_to_them(
     nodes: list[CacheNode], size: int, chosen: list[str], mode: Mode
 ) -> None:
     plan = plan_copy(dataset="team/a", dataset_bytes=size, nodes=nodes)

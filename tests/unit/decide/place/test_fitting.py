@@ -131,7 +131,7 @@ def test_a_small_pod_leaves_empty_nodes_to_pods_of_whole_nodes() -> None:
     [
         pytest.param(SMALL, [], id="there is no other job"),
         pytest.param(SMALL, [SMALL], id="the job itself is still in the queue"),
-        pytest.param(SMALL, [job(pods(9, 6), name="o")], id="the others fit on a node beside it"),
+        pytest.param(SMALL, [job(pods(9, 6), name="o")], id="the others fit on a node next to it"),
         pytest.param(SMALL, [job(pods(9, 16), name="o")], id="no node holds the others"),
         pytest.param(job(pods(1, 2), priority=1), [WHOLE], id="the other one has a lower priority"),
         pytest.param(SMALL, [job(pods(1, 8), name="o")], id="there are enough empty nodes for both"),

@@ -92,7 +92,7 @@ def test_a_job_that_starts_cold_goes_where_its_data_goes() -> None:
     assert local_share(pod_nodes=["a", "b"], copies=[cold]) == 0.0
 
 
-def test_bytes_that_lie_there_count_more_than_bytes_on_their_way() -> None:
+def test_bytes_that_are_there_count_more_than_bytes_on_their_way() -> None:
     half = CopyOnNodes(total_bytes=100, node_bytes={"a": 100, "b": 20}, arriving={"b": 80, "c": 100})
     assert node_scores([half]) == {"a": 10, "b": 6, "c": 5}
     other = CopyOnNodes(total_bytes=100, node_bytes={"d": 100}, arriving={"e": 100})
@@ -102,7 +102,7 @@ def test_bytes_that_lie_there_count_more_than_bytes_on_their_way() -> None:
     )
 
 
-def test_what_preloads_brought_counts_in_full_beside_any_copy() -> None:
+def test_what_preloads_brought_counts_in_full_next_to_any_copy() -> None:
     own, other = copy(100, a=100), copy(100, b=100)
     brought = CopyOnNodes(total_bytes=100, node_bytes={"b": 60, "c": 100}, arriving={"d": 40}, brought=True)
     near = preferring(own, other_copies=[other, brought])
@@ -213,7 +213,7 @@ def test_the_unit_of_the_bytes_does_not_matter(node_bytes: dict[str, int], facto
 
 
 @given(copies_of_one_pod, st.lists(st.sampled_from(["n1", "n2", "n3", "elsewhere"]), max_size=6))
-def test_locality_and_local_share_lie_between_none_and_all(
+def test_locality_and_local_share_are_between_none_and_all(
     copies: list[CopyOnNodes], pods: list[str]
 ) -> None:
     for found in (locality(pod_nodes=pods, copies=copies), local_share(pod_nodes=pods, copies=copies)):

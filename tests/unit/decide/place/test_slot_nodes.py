@@ -102,7 +102,7 @@ def test_less_room_holds_a_subset_of_what_more_room_holds(sizes: list[int], more
     assert not (held[0] & ~held[1]).any()
 
 
-def test_copies_lie_on_nodes_of_their_own() -> None:
+def test_copies_are_on_nodes_of_their_own() -> None:
     found = only(placed(HUNDRED, Want(key="x", mode="Partition", copies=2, node_count=2)))
     first, second = (set(copy.nodes) for copy in found.copies)
     assert len(first) == len(second) == 2
@@ -183,7 +183,7 @@ def test_two_wants_of_the_same_data_share_its_room() -> None:
 
 
 @pytest.mark.parametrize("mode", ["Partition", "Replicate"])
-def test_empty_files_lie_wherever_anything_does(mode: str) -> None:
+def test_empty_files_are_wherever_anything_does(mode: str) -> None:
     found = only(placed(totals_of([], empty=1), replace(TWO, mode=mode)))  # type: ignore[arg-type]
     assert (found.wanted_bytes, found.unplaced_bytes) == (0, 0)
     assert any(mask[0] for mask in masks(found).values())

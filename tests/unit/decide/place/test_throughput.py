@@ -97,7 +97,7 @@ def test_lru_hits_agree_with_a_cache_that_is_really_run(fraction: float, readers
 
 
 @given(fraction=shares, more=shares, nodes=st.integers(min_value=1, max_value=64))
-def test_lru_hits_lie_between_zero_and_a_stable_cache_and_grow_with_the_cache(
+def test_lru_hits_are_between_zero_and_a_stable_cache_and_grow_with_the_cache(
     fraction: float, more: float, nodes: int
 ) -> None:
     hits = lru_hit_ratio(fraction=fraction, share=1 / nodes)

@@ -1,4 +1,4 @@
-"""A job whose data lies where there is no room for it waits for a place there, where one is expected soon."""
+"""A job whose data is where there is no room for it waits for a place there, where one is expected soon."""
 
 import math
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ def data(
     (group,) = one.groups
     return JobData(
         nodes=frozenset("a"),
-        beside=(PodGroup(count=group.count, request=group.request, nodes=frozenset("a")),),
+        alongside=(PodGroup(count=group.count, request=group.request, nodes=frozenset("a")),),
         readers=one.groups,
         scores={"a": 100},
         meets=lambda pods: {
@@ -143,8 +143,8 @@ def test_a_job_waits_for_no_room_that_a_job_before_it_in_the_queue_will_take() -
     found = turns(pinned("large", pods=4), small, takes=4, known={"small": data(small)})
     assert not found.awaits_data
     assert [one.uid for one in found.admitted] == ["small"]
-    beside = turns(pinned("large", pods=3), small, takes=4, known={"small": data(small)})
-    assert beside.awaits_data == {"small"}
+    alongside = turns(pinned("large", pods=3), small, takes=4, known={"small": data(small)})
+    assert alongside.awaits_data == {"small"}
 
 
 def test_a_wait_ends_once_a_job_that_came_before_it_in_the_queue_will_take_the_room() -> None:
@@ -208,7 +208,7 @@ def test_a_job_of_two_datasets_waits_only_where_both_together_are_worth_it() -> 
     assert waits(2 * GB, GB, seconds=100.0)
 
 
-def test_beside_a_copy_that_is_spread_over_nodes_a_job_reads_the_rest_remotely_all_the_same() -> None:
+def test_next_to_a_copy_that_is_spread_over_nodes_a_job_reads_the_rest_remotely_all_the_same() -> None:
     """Four nodes have a quarter each: a place there saves a quarter of the remote reads, and no more."""
     spread = dict.fromkeys("abde", 5 * GB)
     away = MeetingInput(size=20 * GB, held=spread, pods={"c": 1})

@@ -328,7 +328,7 @@ def test_what_is_kept_for_pods_without_a_node_is_left_with_what_the_others_take(
     partly, whole = runs("partly", on={"x": 2}, reserved=pods), runs("none", on={}, reserved=pods)
     assert victims(waits(pods=4), nodes={"x": 4}, occupants=[partly]) == ["partly"]
     assert victims(waits(pods=2), nodes={"x": 2}, occupants=[whole]) == ["none"]
-    # Pods that fit no node as things lie keep the GPUs that they may get, and leave just these.
+    # Pods that fit no node as things are keep the GPUs that they may get, and leave just these.
     large = (PodGroup(count=1, request={GPU: 8}, nodes=None),)
     assert victims(
         waits(pods=4), nodes={"x": 2, "y": 2}, occupants=[runs("large", on={}, reserved=large)]

@@ -101,7 +101,7 @@ def run_pass(
     )
 
 
-def test_a_large_job_is_not_passed_for_ever() -> None:
+def test_a_large_job_is_not_passed_forever() -> None:
     """Small jobs come without end, each for a short time: the large one still gets its two nodes."""
     queue = {"large": job("large", 8, 8)}
     free = {f"n{i}": 0 for i in range(4)}

@@ -80,7 +80,7 @@ def test_amounts_beyond_all_measure_overflow_nothing() -> None:
 
 @settings(max_examples=300)
 @given(nodes=NODES, groups=GROUPS)
-def test_what_pods_may_start_with_is_given_to_no_others_however_it_lies(
+def test_what_pods_may_start_with_is_given_to_no_others_however_it_is(
     nodes: dict[str, dict[str, int]], groups: Sequence[PodGroup]
 ) -> None:
     table = RoomTable(nodes)
@@ -99,7 +99,7 @@ def test_what_pods_may_start_with_is_given_to_no_others_however_it_lies(
     assert sum(before.values()) - sum(after.values()) <= at_most
 
 
-def test_pods_that_find_no_room_as_it_lies_keep_what_is_free() -> None:
+def test_pods_that_find_no_room_as_it_is_keep_what_is_free() -> None:
     table = RoomTable({"a": {"gpu": 3}, "b": {"gpu": 2}, "other": {"gpu": 8}})
     table.reserve([PodGroup(count=1, request={"gpu": 4}, nodes=frozenset({"a", "b"}))], scarce="gpu")
     assert now(table) == {"a": {}, "b": {"gpu": 1}, "other": {"gpu": 8}}

@@ -78,7 +78,7 @@ def test_numbers_go_on_ahead_of_those_given_when_the_last_one_is_lost(node: Node
 
 
 @pytest.mark.parametrize("torn", [b"", b'{"number": 1, "clus', b'{"number": "x"}'])
-def test_a_registration_that_cannot_be_read_is_written_anew(node: Node, torn: bytes) -> None:
+def test_a_registration_that_cannot_be_read_is_written_again(node: Node, torn: bytes) -> None:
     first = node.register(1)
     (node.registered.folder / name(2)).write_bytes(torn)
     node.restart_plugin()

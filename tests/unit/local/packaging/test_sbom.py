@@ -178,7 +178,7 @@ def test_every_kind_of_package_is_found_by_what_the_image_says_of_itself(found: 
         (Kind.GO, "github.com/google", "uuid", "v1.6.0"),
         (Kind.GO, "github.com/new", "name", "v1.1.0"),
     }
-    # What lies in a jar has no digest of its own.
+    # What is in a jar has no digest of its own.
     with_digest = {one.name for one in found.packages if one.sha256}
     assert with_digest == {"libgfortran", "netty", "netty-epoll", "jsr305", "unknown", "alluxio-names"}
 

@@ -31,7 +31,7 @@ def _send(buckets: Buckets, archive: bytes, *, sent: bytes | None = None) -> Man
     return buckets.fill_from_archive("pics", parameters={"kind": "test"}, sha256=sha256, archive=stream)
 
 
-def test_the_manifest_has_path_size_and_checksum_of_what_lies_in_the_bucket(buckets: Buckets) -> None:
+def test_the_manifest_has_path_size_and_checksum_of_what_is_in_the_bucket(buckets: Buckets) -> None:
     made = buckets.fill_from_seed("small", files=20, sizes=(0, 5000), seed="1")
     lying = {
         str(path.relative_to(buckets.folder / "small")): path.read_bytes()

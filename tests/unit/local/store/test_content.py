@@ -1,4 +1,4 @@
-"""Made datasets: the same parameters give the same bytes, for ever."""
+"""Made datasets: the same parameters give the same bytes, forever."""
 
 import hashlib
 

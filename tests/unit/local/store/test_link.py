@@ -70,7 +70,7 @@ def test_the_odometer_goes_on_in_a_new_pod() -> None:
     assert odometer.total == WireBytes(egress=550, ingress=10)
 
 
-def test_the_odometer_goes_on_when_the_devices_were_made_anew() -> None:
+def test_the_odometer_goes_on_when_the_devices_were_made_again() -> None:
     odometer = Odometer().advanced(WireBytes(egress=100, ingress=10), link="pod-1")
     assert odometer.advanced(WireBytes(egress=5, ingress=0), link="pod-1").total.egress == 105
 

@@ -260,8 +260,8 @@ def test_who_waits_for_news_hears_of_a_block_when_it_becomes_readable(giver: Giv
         later = client.feed(mount="/m", instance=news.instance, place=news.place, wait_seconds=1)
         assert list(later.blocks) == [7]
         giver.readable.restart([9])
-        anew = client.feed(mount="/m", instance=later.instance, place=later.place, wait_seconds=1)
-        assert list(anew.blocks) == [9], "places of the list before it mean nothing"
+        again = client.feed(mount="/m", instance=later.instance, place=later.place, wait_seconds=1)
+        assert list(again.blocks) == [9], "places of the list before it mean nothing"
 
 
 class ScarceListener(socket.socket):

@@ -45,7 +45,7 @@ def test_what_rots_on_the_disk_after_it_was_hashed_no_longer_has_its_hash(block:
     assert before != xxhash.xxh3_64_intdigest(block.read_bytes()[:PART])
 
 
-def test_a_block_that_is_written_anew_is_hashed_anew(block: Path) -> None:
+def test_a_block_that_is_written_again_is_hashed_again(block: Path) -> None:
     hashes = PartHashes()
     asked(hashes, block)
     block.unlink()

@@ -31,7 +31,7 @@ CONTENT = bytes(range(256)) * 20_000
 
 @pytest.fixture
 def volume(tmp_path: Path) -> Path:
-    fill(tmp_path / "volume", {"data/a b%.bin": CONTENT, "data/empty": b"", "beside.txt": b"secret"})
+    fill(tmp_path / "volume", {"data/a b%.bin": CONTENT, "data/empty": b"", "sibling.txt": b"secret"})
     return tmp_path / "volume"
 
 
@@ -92,10 +92,10 @@ async def test_nobody_is_answered_without_the_token(origin: str, shown: str) -> 
 @pytest.mark.parametrize(
     "path",
     [
-        "../beside.txt",
-        "%2E%2E/beside.txt",
-        "x/../../beside.txt",
-        "..%2Fbeside.txt",
+        "../sibling.txt",
+        "%2E%2E/sibling.txt",
+        "x/../../sibling.txt",
+        "..%2Fsibling.txt",
         "%2Fetc%2Fpasswd",
         "//etc/passwd",
     ],
@@ -109,12 +109,12 @@ async def test_no_path_leads_out_of_the_folder(origin: str, path: str) -> None:
 async def test_links_lead_to_files_of_the_folder_alone(origin: str, volume: Path) -> None:
     folder = volume / "data"
     (folder / "in").symlink_to("a b%.bin")
-    (folder / "out").symlink_to("../beside.txt")
-    (folder / "absolute").symlink_to(volume / "beside.txt")
+    (folder / "out").symlink_to("../sibling.txt")
+    (folder / "absolute").symlink_to(volume / "sibling.txt")
     (folder / "folder").symlink_to("..")
     (folder / "proc").symlink_to("/proc/self/environ")
     assert (await get(f"{origin}/files/in"))[:2] == (200, CONTENT)
-    for name in ("out", "absolute", "folder/beside.txt", "proc"):
+    for name in ("out", "absolute", "folder/sibling.txt", "proc"):
         status, content, _ = await get(f"{origin}/files/{name}")
         assert status == 403
         assert b"leads out of the folder" in content

@@ -202,7 +202,7 @@ async def test_loops_of_pods_without_a_volume_of_ours_are_no_business_of_it(node
 
 
 async def test_no_container_leads_to_other_files_or_stops_the_report(node: Node) -> None:
-    """Each of these is what a hostile container may have there; none is read, and the good file beside them is."""
+    """Each of these is what a hostile container may have there; none is read, and the good file next to them is."""
     node.mount(POD)
     memory = node.container(POD, 100)
     secret = node.folder / "secret"

@@ -1,4 +1,4 @@
-"""How often processes of the reader are started anew."""
+"""How often processes of the reader are started again."""
 
 from tdcs.node.reader.child_process import StartRate
 

@@ -112,7 +112,7 @@ def connected(
 def test_a_table_that_the_disk_does_not_take_is_written_when_it_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As on a full disk: the last table would count for ever, whoever holds what by then."""
+    """As on a full disk: the last table would count forever, whoever holds what by then."""
     monitor = monitor_in(tmp_path)
     known = HolderTable(holders=(Holder(node="a", address="10.0.0.1:29990"),), revision=7)
     monkeypatch.setattr(monitor, "_ask", lambda *_, **__: known)
@@ -134,7 +134,7 @@ def test_a_table_that_the_disk_does_not_take_is_written_when_it_does(
     assert msgspec.msgpack.decode(table.read_bytes(), type=HolderTable).revision == 7
 
 
-def test_what_lies_in_the_place_of_a_draft_is_replaced_and_not_written_to(tmp_path: Path) -> None:
+def test_what_is_in_the_place_of_a_draft_is_replaced_and_not_written_to(tmp_path: Path) -> None:
     other, file = tmp_path / "other", tmp_path / "file"
     other.write_bytes(b"other")
     file.with_name(f"file{DRAFT}").symlink_to(other)

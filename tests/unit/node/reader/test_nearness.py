@@ -83,7 +83,7 @@ def test_a_reader_asks_agents_of_its_zone_first_and_all_of_them() -> None:
     assert set(firsts(zoned("b1"), "b1")) == {"b0:1", "b2:1"}
     order = slot_holders(zoned("b1"), slot=5, here="b1")
     assert {address[0] for address in order[:2]} == {"b"}
-    assert order[-1] == "b1:1", "what lies on this node was looked for on its disk before"
+    assert order[-1] == "b1:1", "what is on this node was looked for on its disk before"
 
 
 @pytest.mark.parametrize("slot", [0, 9, 1000, SLOTS - 1])

@@ -20,7 +20,7 @@ class Memory:
         return self.shares.take(asker)
 
     def ask_ahead(self, asker: Asker) -> int:
-        """Reads of a thread beside others of its own, until its pod has all that it may have for such; how many."""
+        """Reads of a thread next to others of its own, until its pod has all that it may have for such; how many."""
         before = self.taken
         while not self.shares.is_crowded(asker):
             self.read(asker)

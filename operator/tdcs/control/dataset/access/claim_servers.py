@@ -273,18 +273,18 @@ class ClaimServers:
         problem = claim_problem(claim, where=where)
         if problem is not None or claim is None:
             if server.is_made:
-                await self._begin_anew(server)
+                await self._begin_again(server)
             return problem or Starting()
         job = await self._api.get(JOBS, name=server.name, namespace=where.namespace)
         if job is None and server.is_made:
-            await self._begin_anew(server)
+            await self._begin_again(server)
         if job is None:
             job = await self._create(server, claim)
         ending = job_ending(job)
         if ending is not None or job["metadata"].get("deletionTimestamp"):
             # It ended because nobody asked, or failed too often.
-            await self._begin_anew(server)
-            return Starting("its pod failed" if ending == "Failed" else "its pod ended, and is made anew")
+            await self._begin_again(server)
+            return Starting("its pod failed" if ending == "Failed" else "its pod ended, and is made again")
         if (job.get("spec") or {}).get("suspend"):
             await self._release(server, job)
         pods = await self._pods(server, job)
@@ -305,7 +305,7 @@ class ClaimServers:
         server.is_made = True
         return made
 
-    async def _begin_anew(self, server: _Server) -> None:
+    async def _begin_again(self, server: _Server) -> None:
         """Remove what there is. The next one has another name: the Secret goes a while after its Job."""
         await self._delete(server.where, server.name)
         self._made += 1

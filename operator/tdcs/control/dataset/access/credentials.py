@@ -149,7 +149,7 @@ def _of_azure(data: Mapping[str, str], where: str) -> Credentials | Refusal:
             account_key(value)
         except ValueError as error:
             return _incomplete(
-                f"{where} has an {names.SECRET_ACCOUNT_KEY} that cannot be used ({error}): copy it anew (az storage "
+                f"{where} has an {names.SECRET_ACCOUNT_KEY} that cannot be used ({error}): copy it again (az storage "
                 "account keys list)"
             )
         return Credentials(access_key_id="", secret_access_key=value)

@@ -60,7 +60,7 @@ class ClaimTimes:
         return QUICK_RETRY if now - self._lost.setdefault(key, now) < QUICK_SECONDS else SLOW_RETRY
 
     def until_next(self, key: WorkKey) -> float:
-        """Seconds until another claim may be made; 0 for now. The first one that is lost is made anew at once."""
+        """Seconds until another claim may be made; 0 for now. The first one that is lost is made again at once."""
         made, now = self._made.get(key), self._clock()
         if made is None or len(made) < 2 or now - made[0] > RECENT_SECONDS:
             return 0.0
@@ -124,9 +124,9 @@ async def provide(
     counted by quotas.
 
     While the claim is not bound, which takes about a second, the Dataset is looked at again soon: a pod made now
-    would be refused by the scheduler once and wait for its next round. How soon a claim that was deleted is made anew
+    would be refused by the scheduler once and wait for its next round. How soon a claim that was deleted is made again
     depends on `times`. A problem when a name is taken, the server refused an object (with the server's sentence), or
-    the claim has lost its volume: that is made anew for this very claim, which pods may use, and the problem lasts
+    the claim has lost its volume: that is made again for this very claim, which pods may use, and the problem lasts
     until Kubernetes has bound the two again. None of them concerns the data.
     """
     try:
@@ -156,7 +156,7 @@ async def provide(
         namespace, name = object_key(obj)
         text = (
             f"the PersistentVolumeClaim {namespace}/{name} has lost its PersistentVolume, which somebody has changed "
-            "or deleted: that is made anew by itself. Pods that run read on; new ones can use the claim when "
+            "or deleted: that is made again by itself. Pods that run read on; new ones can use the claim when "
             f"Kubernetes has bound the two again. If that lasts, see kubectl describe pvc -n {namespace} {name}"
         )
         return Problem(reason=CLAIM_LOST, message=text, retry_after=wait or POLL, mounted=True)
@@ -310,7 +310,7 @@ async def _delete_volume(context: Context, volume: Object) -> None:
 
 
 def _tiers(context: Context, cluster: str) -> list[str]:
-    """Folders of a cluster's blocks, the largest tier's first: the views lie there, for most links lead there."""
+    """Folders of a cluster's blocks, the largest tier's first: the views are there, for most links lead there."""
     obj = context.stores.cache_cluster(cluster)
     if obj is None:
         return []

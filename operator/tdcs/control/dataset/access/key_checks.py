@@ -97,7 +97,7 @@ class KeyChecks:
             spread = 0.0 if soon else zlib.crc32(str(key).encode()) / (1 << 32)
             known = self._checks[key] = _Check(mark=mark, due_at=now + self._seconds * spread)
         elif known.mark != mark and known.work is None:
-            # What was refused stays so until the source has taken other keys: else a change would begin it anew.
+            # What was refused stays so until the source has taken other keys: else a change would begin it again.
             known.mark, known.answer, known.due_at = mark, KeysAnswer.AWAITED, now
         if awaited and not known.awaited:
             known.due_at = now

@@ -69,7 +69,7 @@ class RevokedKeys:
         return max(known.over_at - self._clock(), 0.0)
 
     def unanswered(self, key: WorkKey) -> None:
-        """The source could not be asked, for a reason that lies in the cache: what is known stands, and a refusal that
+        """The source could not be asked, for a reason that is in the cache: what is known stands, and a refusal that
         only the status knows of waits for an answer."""
         known = self._known.get(key)
         if known is not None and not known.confirmed:
@@ -88,7 +88,7 @@ class RevokedKeys:
         return known is not None and self._clock() >= known.over_at
 
     def begin(self, key: WorkKey) -> None:
-        """Nothing is cached for the Dataset, and its keys are tried for the first time, or anew."""
+        """Nothing is cached for the Dataset, and its keys are tried for the first time, or again."""
         self._known[key] = None
 
     def drop(self, key: WorkKey) -> None:

@@ -33,7 +33,7 @@ def kept_claim(claim: Object) -> Object:
 
 def is_lost(claim: Object) -> bool:
     """Whether a claim of a Dataset has lost its volume: Kubernetes binds it again only to one that is reserved for this
-    very claim. One that is being deleted is made anew when its pods have ended."""
+    very claim. One that is being deleted is made again when its pods have ended."""
     metadata = claim["metadata"]
     own = names.volume_name(namespace=metadata["namespace"], dataset=metadata["name"])
     lost = (claim.get("status") or {}).get("phase") == "Lost" and not metadata.get("deletionTimestamp")
@@ -171,5 +171,5 @@ def is_unseen(made: Object, *, now: str) -> bool:
 
 
 def is_spent(volume: Object) -> bool:
-    """Whether the claim of a volume was deleted: such a volume never binds again and must be made anew."""
+    """Whether the claim of a volume was deleted: such a volume never binds again and must be made again."""
     return volume.get("status", {}).get("phase") in {"Released", "Failed"}

@@ -15,7 +15,7 @@ from tdcs.model.cache_engine import Source
 
 _OTHER = Refusal(
     reason="NameTaken",
-    message="the PersistentVolume of this Dataset led to the data of another source; it is made anew",
+    message="the PersistentVolume of this Dataset led to the data of another source; it is made again",
     retry_after=RETRY_SOON,
     permanent=True,
 )

@@ -186,7 +186,7 @@ class World:
         assigner.release()
 
     def spec_of(self, cluster: str) -> CacheClusterSpec | None:
-        """The spec of a cache cluster, read anew when its object has changed; None while it cannot be read, which its
+        """The spec of a cache cluster, read again when its object has changed; None while it cannot be read, which its
         own status says."""
         obj = self.context.stores.cache_cluster(cluster)
         known = self._cluster_specs.get(cluster)
@@ -201,7 +201,7 @@ class World:
         return spec
 
     def nodes_of(self, cluster: str) -> CacheNodes:
-        """The nodes of a cache cluster, made anew when something of them has changed."""
+        """The nodes of a cache cluster, made again when something of them has changed."""
         stores, view = self.context.stores, self.observer.view(cluster)
         obj = stores.cache_cluster(cluster)
         nodes = self.node_directory.of(nodes=stores.nodes, usage=stores.usage)
@@ -214,11 +214,11 @@ class World:
         return found
 
     def changed(self, mount: Mount) -> None:
-        """Something of a mount has changed beside its passes."""
+        """Something of a mount has changed next to its passes."""
         self._changed(mount.cluster, mount.path)
 
     def _changed(self, cluster: str, path: str) -> None:
-        """Something of a mount has changed beside its passes."""
+        """Something of a mount has changed next to its passes."""
         mount = self.find(cluster=cluster, path=path)
         if mount is not None:
             mount.changes += 1

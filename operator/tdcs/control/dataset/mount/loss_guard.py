@@ -37,7 +37,7 @@ def loss_rule(*, users: Sequence[Reader], confirm_seconds: float) -> LossRule:
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class LossGuard:
-    """That of one mount. It outlives the mount's being made anew: what the source had is known from before.
+    """That of one mount. It outlives the mount's being made again: what the source had is known from before.
 
     Attributes:
         loss: what the source has lost, as it was last found; None when it is believed.

@@ -1,4 +1,4 @@
-"""How much a mount may take beside others: the size of its source, quotas, its store's bandwidth."""
+"""How much a mount may take next to others: the size of its source, quotas, its store's bandwidth."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -23,7 +23,7 @@ from tdcs.model.listing_limit import ListingLimit, SourcesSize
 
 
 def size_limit(world: World, mount: Mount, spec: CacheClusterSpec, users: Sequence[Reader]) -> ListingLimit:
-    """How large the source may be, beside the other sources of its cache and of its namespaces."""
+    """How large the source may be, next to the other sources of its cache and of its namespaces."""
     namespaces: list[SourcesSize] = []
     if spec.limits.files_per_namespace is not None or spec.limits.bytes_per_namespace is not None:
         paths = mount_readers.paths_by_namespace(stores=world.context.stores, cluster=mount.cluster)

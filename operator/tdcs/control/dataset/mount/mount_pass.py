@@ -198,7 +198,7 @@ class MountPass:
         return replace(before, problem=cause)
 
     def _have_mounted(self, view: CacheView, before: MountReport) -> MountReport:
-        """Have the source mounted with the right keys. Of one that was mounted anew nothing holds that was known."""
+        """Have the source mounted with the right keys. Of one that was mounted again nothing holds that was known."""
         mount = self.mount
         times, keyed_at = mount.mounting.times, mount.mounting.keyed_at
         outcome = self._mounted(view)

@@ -224,7 +224,7 @@ def wrong_preloads(*, stores: Stores, reader: Reader) -> list[tuple[str, Preload
 def conflict(
     *, stores: Stores, cluster: str, path: str, source: Source, mounts: Mapping[str, str], me: WorkKey
 ) -> str | None:
-    """Why a folder cannot be mounted beside what is mounted for `me`: which Dataset is in the way, and what to change.
+    """Why a folder cannot be mounted next to what is mounted for `me`: which Dataset is in the way, and what to change.
 
     Returns:
         None when nothing mounted has to do with the source.
@@ -251,7 +251,7 @@ def _nested(uri: str, *, inner: bool, own: str, title: str, cluster: str) -> str
         reading = "subfolders are folders of its volume" if inner else "or widen its spec.source.uri"
         remedy = f"read it through that Dataset ({reading}), {remedy}, or delete that one"
     return (
-        f"{uri} lies {'inside' if inner else 'around'} {other}, which {title} has mounted in CacheCluster {cluster}, "
+        f"{uri} is {'inside' if inner else 'around'} {other}, which {title} has mounted in CacheCluster {cluster}, "
         f"and a cache holds a folder only once: {remedy}"
     )
 

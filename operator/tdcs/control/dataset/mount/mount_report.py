@@ -67,11 +67,11 @@ class MountReport:
         decided: whether the placement of what is wanted now is known.
         decision: the last placement.
         settled: whether the cache knows how it is read and protected.
-        holdings: what lies where.
+        holdings: what is where.
         placements: of each want, by its key.
         progress: how far each is, with what agents have that are away and may be back with it: only what this lacks is
             loaded, and conditions follow it, so that a restart changes none.
-        readable: the same by what can be read now, for tables of what lies where.
+        readable: the same by what can be read now, for tables of what is where.
         failures: files that cannot be had for now.
         away: why the source gives some agent nothing; empty when it answers all of them.
         source_away: whether it answers none of those that want something of it.
@@ -110,7 +110,7 @@ class MountReport:
     read_on: Mapping[str, ReadOn] = field(default_factory=dict)
 
     def ledger(self, readers: Collection[WorkKey], *, moving: bool) -> MountLedger[WorkKey] | None:
-        """What lies where, for the choice of the workers that go; None while that is not known.
+        """What is where, for the choice of the workers that go; None while that is not known.
 
         Args:
             readers: the Datasets of the mount.
@@ -119,7 +119,7 @@ class MountReport:
         decision, listed = self.decision, self.listed
         if decision is None or listed is None:
             return None
-        # What a node counts by another version lies there all the same, and no part of this one brings it away.
+        # What a node counts by another version is there all the same, and no part of this one brings it away.
         nodes = {
             node: NodeHolding(
                 held_bytes=state.held_bytes,
@@ -144,8 +144,8 @@ class MountReport:
         )
 
     def last_holders(self, *, leaving: frozenset[str]) -> frozenset[str]:
-        """The nodes with bytes of it that lie on no other node but those that leave. Each counts among those that count
-        by the same version: what lies there is not lost because the source has a newer one that few know yet."""
+        """The nodes with bytes of it that are on no other node but those that leave. Each counts among those that count
+        by the same version: what is there is not lost because the source has a newer one that few know yet."""
         listed = self.listed
         if listed is None:
             return frozenset()

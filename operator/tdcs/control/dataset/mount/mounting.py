@@ -84,7 +84,7 @@ class _Attempt:
     by: WorkKey
     uid: str
     source: Source
-    anew: bool
+    again: bool
     work: BackgroundTask[None]
 
 
@@ -160,7 +160,7 @@ class Mounting:
         keys, and not about the keys of this one.
         """
         attempt = self._attempt
-        if attempt is not None and attempt.anew:
+        if attempt is not None and attempt.again:
             return attempt.uid != uid and attempt.work.succeeded
         return (self.source is not None or self.path in mounts) and self._maker != uid
 
@@ -196,11 +196,11 @@ class Mounting:
             users: all Datasets of the mount.
         """
         if self._unmount is not None and self._unmount.running:
-            return MountOutcome()  # the last user before this one has gone: it is mounted anew after that
+            return MountOutcome()  # the last user before this one has gone: it is mounted again after that
         self._unmount = None
         attempt = self._attempt
         self._take()
-        being_made = attempt is not None and attempt is self._attempt and attempt.anew
+        being_made = attempt is not None and attempt is self._attempt and attempt.again
         there = self.path in mounts and not being_made
         source = user.source
         mark = mount_identity.mark(source) if source is not None else None
@@ -224,7 +224,7 @@ class Mounting:
         waits = refusal is not None and self.clock() < refusal.again_at
         needed = self._is_needed(user, source, mark=mark, there=there, users=users)
         if needed and self._attempt is None and not waits:
-            self._begin(user, source, anew=self.path not in mounts)
+            self._begin(user, source, again=self.path not in mounts)
         if not there:
             known = refusal.cause if refusal is not None and waits else None
             return MountOutcome(problem=known or (None if needed else user.refused))
@@ -289,9 +289,9 @@ class Mounting:
         works = (self._attempt.work if self._attempt else None, self._unmount)
         return [work for work in works if work is not None]
 
-    def _begin(self, by: MountUser, source: Source, *, anew: bool) -> None:
+    def _begin(self, by: MountUser, source: Source, *, again: bool) -> None:
         async def run() -> None:
-            if anew:
+            if again:
                 self.counted = None
                 size = await self.check_size(source, by.limit(), path=self.path, namespace=by.key.namespace)
                 # Others may have been counted meanwhile. No further one is between this look and the next line.
@@ -300,16 +300,16 @@ class Mounting:
             try:
                 await self.engine.mount(path=self.path, source=source)
             except SourceError:
-                if anew:
+                if again:
                     # The master lists a mount while it asks the source: a look meanwhile took it for one of others.
                     await self.looked()
                 raise
             _audit.info("%s mounted %s at %s", by.key, source.uri, self.path)
-            if anew:
+            if again:
                 await self.looked()  # with other keys the cache says the same as before
 
         work = BackgroundTask(run(), name="mount", on_done=self.on_change)
-        self._attempt = _Attempt(by=by.key, uid=by.uid, source=source, anew=anew, work=work)
+        self._attempt = _Attempt(by=by.key, uid=by.uid, source=source, again=again, work=work)
 
     def _take(self) -> None:
         """Take in how the last attempt ended; a failure is for the user that began it."""
@@ -321,14 +321,14 @@ class Mounting:
             done.work.result()
         except EngineError as error:
             self._failures[done.by] = error
-            if done.anew:
+            if done.again:
                 self.counted = None
             return
         self.source, self.mark, self._suspect = done.source, mount_identity.mark(done.source), False
         self.keyed_at = self.clock()
-        self._namespace, self._counted_now = done.by.namespace, done.anew
-        self._maker = done.uid if done.anew else self._maker
-        self.times += done.anew
+        self._namespace, self._counted_now = done.by.namespace, done.again
+        self._maker = done.uid if done.again else self._maker
+        self.times += done.again
         self._marks[done.by] = self.mark
 
     def _is_needed(

@@ -1,6 +1,6 @@
 """Mounts that no Dataset has any more, for their Datasets lost the finalizer by hand, and manifests that nothing names.
 
-Left alone they would hold their room, and their bucket, which a cache can mount only once, for ever.
+Left alone they would hold their room, and their bucket, which a cache can mount only once, forever.
 """
 
 import asyncio

@@ -127,6 +127,6 @@ class PathSettings:
         known = known or frozenset()
         for path in sorted(known - wanted):
             await self.engine.pin(path=path, pinned=False)
-        # What lies in a folder that was let go of was let go of with it.
+        # What is in a folder that was let go of was let go of with it.
         for path in sorted(wanted if known - wanted else wanted - known):
             await self.engine.pin(path=path, pinned=True)

@@ -8,7 +8,7 @@ from tdcs.control.dataset import cache_users
 from tdcs.control.dataset.mount.all_mounts import World
 from tdcs.control.dataset.mount.mount_readers import Reader
 from tdcs.control.job_index import indexed
-from tdcs.decide.cache.dataset_demand import nodes_beside
+from tdcs.decide.cache.dataset_demand import nodes_alongside
 from tdcs.decide.cache.mount_standing import CacheUser
 from tdcs.decide.cache.wants import Want
 from tdcs.decide.place import placement_input
@@ -27,15 +27,15 @@ def nodes_read_on(*, stores: Stores, users: Iterable[Reader]) -> frozenset[str]:
 
 def nodes_of_jobs(*, stores: Stores, user: Reader) -> frozenset[str]:
     """The nodes on which jobs that run have, or get, a copy of a Dataset, as these jobs' statuses say; none where its
-    spec says itself on how many nodes a copy lies."""
+    spec says itself on how many nodes a copy is."""
     if not comes_to_jobs(user):
         return frozenset()
     reading = indexed(stores.training_jobs).reading((user.key.namespace, user.key.name))
-    return frozenset(node for job in reading.values() for node in nodes_beside(job).get(user.key.name, ()))
+    return frozenset(node for job in reading.values() for node in nodes_alongside(job).get(user.key.name, ()))
 
 
 def comes_to_jobs(user: Reader) -> bool:
-    """Whether a Dataset's spec leaves it to the operator on how many nodes a copy lies."""
+    """Whether a Dataset's spec leaves it to the operator on how many nodes a copy is."""
     placement = user.dataset.spec.placement
     return placement.mode == "Auto" and placement.node_count is None
 
@@ -68,7 +68,7 @@ def copies_at_readers(
         known = before.get(key)
         grown = nodes_of_jobs(stores=stores, user=user)
         if comes_to_jobs(user) and uses[key].use.jobs.waiting:
-            # Where it is to lie at first; from then on it stays there for them.
+            # Where it is to be at first; from then on it stays there for them.
             is_placed = any(held_before.get(key, {}).values())
             dataset = (user.key.namespace, user.key.name)
             grown |= frozenset(

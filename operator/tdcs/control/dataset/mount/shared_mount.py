@@ -26,7 +26,7 @@ class Mount:
         last: the last pass; only `reconcile` replaces it.
         users: the Datasets of the last pass; only the pass of a Dataset replaces them. What the mount says next is for
             them, whether their statuses, in which its path is written, have been seen or not.
-        changes: how often something of it has changed beside its passes; only `World` counts.
+        changes: how often something of it has changed next to its passes; only `World` counts.
         silent_since: since when passes find the master silent; None while it answers. Only `reconcile` replaces it.
     """
 
@@ -43,7 +43,7 @@ class Mount:
 
     @property
     def report(self) -> MountReport | None:
-        """What the last pass found; None before one, and when it was mounted anew since: its blocks are others then."""
+        """What the last pass found; None before one, and after it was mounted again: its blocks are others then."""
         last = self.last
         return last.report if last is not None and last.times == self.mounting.times else None
 
@@ -61,7 +61,7 @@ class Mount:
         return self.manifests.size or self.mounting.counted or SourcesSize()
 
     def reset(self) -> None:
-        """It was mounted anew: nothing that was known of its blocks holds any more."""
+        """It was mounted again: nothing that was known of its blocks holds any more."""
         self.manifests.reset()
         self.settings.reset()
 

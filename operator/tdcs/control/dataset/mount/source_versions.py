@@ -97,7 +97,7 @@ class MountManifests:
         caches: manifests that are there.
         published: says of a digest which version it is; None: of no mount.
         lister: lists the mount.
-        count: counts the source before the cache is to learn its names anew, where a listing does not do that itself;
+        count: counts the source before the cache is to learn its names again, where a listing does not do that itself;
             raises as `CheckSize`.
         count_elsewhere: counts it from another node when it has lost much, see `LossGuard.check`.
         pause: seconds before a listing that failed is tried again.
@@ -138,7 +138,7 @@ class MountManifests:
     """How often it was listed in turn because agents found files changed, and had none that had."""
     _changed_files: int = field(default=0, init=False)
     """How many files these were at most, since the last version that was another one. Fewer are no news: an agent that
-    starts anew has tried none of them yet."""
+    starts again has tried none of them yet."""
 
     def __post_init__(self) -> None:
         self._guard = LossGuard(clock=self.clock)
@@ -218,7 +218,7 @@ class MountManifests:
             # What the cache remembers of a source that it has listed before is enough for a mount that is known.
             refresh = due or again or doubted or not is_digest(digest)
             self._changed_files = max(changed, self._changed_files)
-            self._begin_anew_for(asked, doubted=doubted)
+            self._begin_again_for(asked, doubted=doubted)
             self._start(
                 self._count_and_list(refresh=refresh, limit=limit),
                 refresh=refresh,
@@ -262,7 +262,7 @@ class MountManifests:
         self.size = None
 
     def lost(self, digest: str) -> bool:
-        """The manifest of a version cannot be had: whether it is the last one, and is listed anew."""
+        """The manifest of a version cannot be had: whether it is the last one, and is listed again."""
         listed = self._known.listed
         mine = listed is not None and listed.digest == digest and self._listing is None
         if mine and self._known.checked_at != -math.inf:
@@ -287,7 +287,7 @@ class MountManifests:
     def _sum(self, digest: str, paths: tuple[str, ...]) -> Totals:
         return self.caches.folder.open(digest).totals(paths)
 
-    def _begin_anew_for(self, asked: Mapping[object, str | None], *, doubted: bool) -> None:
+    def _begin_again_for(self, asked: Mapping[object, str | None], *, doubted: bool) -> None:
         """Have a listing that is asked for not go on with one that began before: who asks has changed the source. One
         of a source that has lost much is to find that again, and not what was found before."""
         values = {key: value for key, value in asked.items() if value is not None}

@@ -91,7 +91,7 @@ class DataPictures:
         )
         if not at_data:
             return None
-        beside, readers = list[PodGroup](), list[PodGroup]()
+        alongside, readers = list[PodGroup](), list[PodGroup]()
         for role, role_spec in demand.roles.items():
             count, pod = replicas.get(role, 0), role_spec.template["spec"]
             nodes = room.eligible(pod, sign=demand.signatures[role])
@@ -99,12 +99,12 @@ class DataPictures:
             request = demand.requests[role]
             if reading:
                 readers.append(PodGroup(count=reading, request=request, nodes=nodes))
-                beside.append(PodGroup(count=reading, request=request, nodes=nodes & at_data))
+                alongside.append(PodGroup(count=reading, request=request, nodes=nodes & at_data))
             if count > reading:
-                beside.append(PodGroup(count=count - reading, request=request, nodes=nodes))
+                alongside.append(PodGroup(count=count - reading, request=request, nodes=nodes))
         return JobData(
             nodes=at_data,
-            beside=tuple(beside),
+            alongside=tuple(alongside),
             readers=tuple(readers),
             scores=node_scores(wanted_near(datasets, chosen={})),
             meets=lambda pods: {

@@ -290,7 +290,7 @@ class GangQueue:
 
     def look(self) -> tuple[Entries, Schedule]:
         """One pass here and now, for whoever asks what the queue would say and is no operator: it asks for no pass of a
-        job, and `admission` and what is beside it answer from it."""
+        job, and `admission` and what is next to it answer from it."""
         sight = self._sight()
         entries, schedule, asking = self._decide(sight.collector, sight.room, sight.after)
         self._conclude(sight, entries, schedule, asking)

@@ -1,4 +1,4 @@
-"""What a pass over the queue reads of each TrainingJob beside its spec: read once for each version of the object."""
+"""What a pass over the queue reads of each TrainingJob next to its spec: read once for each version of the object."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

@@ -300,7 +300,7 @@ class Collector:
 
     def _enter_admitted(self, entries: "Entries", obj: Object, demand: PodDemand, job: QueuedJob) -> None:
         """What a job takes that was admitted, of nodes also for its pods that have none yet, and what it asks for
-        beside that."""
+        next to that."""
         key, uid, spec = job.key, job.uid, demand.spec
         replicas, quotas = self.replicas(obj, demand), entries.quotas.get(key[0], ())
         entries.allowances.take(

@@ -98,11 +98,11 @@ class NodeRoom:
         return self._capacity
 
     def free(self, nodes: Collection[str] | None = None) -> dict[str, Amounts]:
-        """What each of these nodes has left beside the pods that are on it; left out: of all nodes."""
+        """What each of these nodes has left next to the pods that are on it; left out: of all nodes."""
         return self._without(nodes, self._stores.usage.taken)
 
     def lasting(self) -> dict[str, Amounts]:
-        """What each node has beside the pods that belong to no TrainingJob."""
+        """What each node has next to the pods that belong to no TrainingJob."""
         return self._without(None, self._stores.usage.foreign)
 
     def _without(
@@ -212,7 +212,7 @@ def quotas_by_namespace(stores: Stores) -> dict[str, list[tuple[str, Object]]]:
 def pod_groups(
     demand: PodDemand, *, replicas: Mapping[Role, int], room: NodeRoom, present: Mapping[str, int]
 ) -> list[PodGroup]:
-    """The pods of a job beside those that are present.
+    """The pods of a job next to those that are present.
 
     Args:
         demand: what its pods need.

@@ -82,7 +82,7 @@ class Turns:
         return turns
 
     def take_in(self, *, before: "Turns", after: "Turns") -> None:
-        """Take in what a pass has changed, beside what has changed here meanwhile."""
+        """Take in what a pass has changed, next to what has changed here meanwhile."""
         for uid, turn in after:
             self._turns[uid] = changed(self.of(uid), before=before.of(uid), after=turn)
 

@@ -165,7 +165,7 @@ class LargeFiles:
                     stored = self._files[place.name] = self.folders.create(place)
                 number = place.number
                 if stored.file != place.file:
-                    raise DiskError("another file lies here under the id of this one")
+                    raise DiskError("another file is here under the id of this one")
                 if stored.header.frozen or stored.has(number) or number in stored.writing:
                     raise BusyError("its file is being changed")
                 fd = os.open(self.folders.path(stored), os.O_RDWR | OPEN)

@@ -337,7 +337,7 @@ class Ledger:
         """Where a block belongs in a file that it shares with others on the disk; None: it has a file for itself."""
         return extent_place(self.manifest, block)
 
-    def lies_here(self, block: int) -> bool:
+    def is_here(self, block: int) -> bool:
         row = self._rows.at(block)
         return row >= 0 and bool(self._rows.flag_view[row] & HELD)
 

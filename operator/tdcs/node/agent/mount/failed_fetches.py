@@ -58,7 +58,7 @@ _CODES: Final[tuple[FailureCode, ...]] = (
 _WRONG_CODE: Final = _CODES.index("Wrong")
 _OF_ONE_NODE: Final = [_CODES.index("Unreadable"), _CODES.index("SourceAway")]
 """What the way of one node to the source may have caused."""
-_LISTED_ANEW: Final = [_CODES.index("Missing"), _CODES.index("Changed")]
+_LISTED_AGAIN: Final = [_CODES.index("Missing"), _CODES.index("Changed")]
 _MOST_ATTEMPTS: Final = 255
 _WRONG: Final = "the copy here differs from the source, also when it was loaded again"
 
@@ -196,8 +196,8 @@ class BlockFailures:
         rows.flags[mine] |= np.uint16(FAILED | LATER)
         rows.attempts[mine], rows.codes[mine] = other.attempts[theirs], other.codes[theirs]
         # A new version was listed since: what is said to be gone or to have changed may be there again.
-        anew = np.isin(rows.codes[mine], _LISTED_ANEW)
-        rows.retry_at[mine] = np.where(anew, 0.0, other.retry_at[theirs])
+        again = np.isin(rows.codes[mine], _LISTED_AGAIN)
+        rows.retry_at[mine] = np.where(again, 0.0, other.retry_at[theirs])
         for block, at in zip(rows.numbers[mine].tolist(), rows.retry_at[mine].tolist(), strict=True):
             self._times.add(block, at=at)
         self._reasons.update(

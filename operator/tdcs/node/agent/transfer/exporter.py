@@ -383,7 +383,7 @@ class Exporter:
         self._seen = None
         if known:
             self._quiet_until = self.clock() + QUIET_SECONDS
-            _log.info("Alluxio's master has another journal: what lies here is exported again")
+            _log.info("Alluxio's master has another journal: what is here is exported again")
         await asyncio.to_thread(self._note, journal)
         self._known = journal
 

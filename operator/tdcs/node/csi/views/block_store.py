@@ -159,7 +159,7 @@ def _opened(folder: bytes) -> int | None:
     except OSError as error:
         if error.errno not in {errno.ELOOP, errno.EXDEV}:
             raise
-        _log.error("%s is, or lies behind, a symbolic link: it is not read", os.fsdecode(folder))
+        _log.error("%s is, or is behind, a symbolic link: it is not read", os.fsdecode(folder))
         return None
 
 

@@ -31,7 +31,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class NodeViews:
-    """The views of this node. Run `watch` beside the calls."""
+    """The views of this node. Run `watch` next to the calls."""
 
     def __init__(
         self,
@@ -253,7 +253,7 @@ class NodeViews:
         """Whether files of a view in use can be read remotely instead: the client must be there and have the same
         content, and every pod must see it. Otherwise the links stay, and with them what the pods were given."""
         if self._versions.known_version(volume=view.volume) not in (None, view.manifest.digest):
-            return False  # for ever: what has changed does not become again what it was
+            return False  # forever: what has changed does not become again what it was
         if time.monotonic() < view.blind_until:
             return False
         try:

@@ -149,7 +149,7 @@ class ShownFolder:
                 bind_mount.overlay(layers=(data, layer), target=target, source=source)
 
     def refresh(self) -> None:
-        """Have the kernel look anew at files that are not open: a link may be there in the place of a placeholder."""
+        """Have the kernel look again at files that are not open: a link may be there in the place of a placeholder."""
         if self.device(mounts=mountinfo.read()) is not None:
             bind_mount.refresh_overlay(point=self._point)
 

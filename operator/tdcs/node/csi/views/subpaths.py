@@ -5,8 +5,8 @@ when the client was replaced does not reach it, so the same is mounted over each
 that take what is mounted later (`mountPropagation: HostToContainer`).
 
 kubelet's mount has the volume's own for a peer, and other `subPath`s of the pod: what is mounted over one of them lands
-in all that show its place. Of two where one lies in the other only the outer one is renewed, as what the inner one gets
-would lie in the outer one, where kubelet could not take it away.
+in all that show its place. Of two where one is in the other only the outer one is renewed, as what the inner one gets
+would be in the outer one, where kubelet could not take it away.
 """
 
 import logging
@@ -29,7 +29,7 @@ _SUBPATHS: Final = "/volume-subpaths/"
 @dataclass(frozen=True, slots=True)
 class Outdated:
     """Mounts of parts that lead to another file system than the client's of now: `renewable` ones, and others that
-    lie in them."""
+    are in them."""
 
     renewable: list[mountinfo.MountLine] = field(default_factory=list)
     nested: list[mountinfo.MountLine] = field(default_factory=list)
@@ -40,7 +40,7 @@ def outdated(*, mounts: Iterable[mountinfo.MountLine], pods: str, version: str, 
 
     Args:
         mounts: as the kernel has them.
-        pods: a folder in which kubelet's folders of pods lie, with a slash at its end.
+        pods: a folder in which kubelet's folders of pods are, with a slash at its end.
         version: the version's folder.
         device: the client's of now.
     """
@@ -64,8 +64,8 @@ def outdated(*, mounts: Iterable[mountinfo.MountLine], pods: str, version: str, 
             for other in tops.values()
             if other.point.startswith(f"{pod}{_SUBPATHS}")
             # Folders of another version, or of another Dataset, have the same names, and are no peers.
-            and (beside := parse_shown(other)) is not None
-            and beside.version == version
+            and (alongside := parse_shown(other)) is not None
+            and alongside.version == version
         }
         nested = any(above in outer for above in _folders_above(mounted.root, "/"))
         (found.nested if nested else found.renewable).append(mounted)
@@ -103,7 +103,7 @@ class Subpaths:
                 except OSError as error:
                     left[parts[0].point] = error.strerror or str(error)
         nested = outdated(mounts=mountinfo.read(), pods=pods, version=self._version, device=device).nested
-        left |= {part.point: "it lies in another subPath of its pod" for part in nested}
+        left |= {part.point: "it is in another subPath of its pod" for part in nested}
         if left and left != self._left:
             _log.warning(
                 "%d subPath mounts of %s keep the files of a client that has ended: %s. Restart their pods, or mount "
@@ -128,6 +128,6 @@ def _show(*, whole: int, part: mountinfo.MountLine) -> None:
 
 
 def _folders_above(path: str, root: str) -> list[str]:
-    """The folders in which a path lies, below `root`."""
+    """The folders in which a path is, below `root`."""
     pieces = path[len(root) :].split("/")
     return [root + "/".join(pieces[:count]) for count in range(1, len(pieces))]

@@ -174,7 +174,7 @@ class View:
                 self._prepared = True
             await self._follow_blocks()
         except OSError:
-            # What is on the disk is not known any more: learn it anew.
+            # What is on the disk is not known any more: learn it again.
             self._start_over()
             self._scan.not_before = time.monotonic() + _FAILED_SECONDS
             raise
@@ -232,7 +232,7 @@ class View:
         return self._replaced and time.monotonic() >= self._refresh_at
 
     async def refresh(self) -> None:
-        """Have the kernel look anew at the overlay's files, if some were replaced. Until then they are read as before,
+        """Have the kernel look again at the overlay's files, if some were replaced. Until then they are read as before,
         through the client."""
         if not self._replaced:
             return
@@ -241,7 +241,7 @@ class View:
         try:
             await asyncio.to_thread(self.shown.refresh)
         except OSError as error:
-            _log.info("%s: the kernel does not look anew at its files: %s", self, error)
+            _log.info("%s: the kernel does not look again at its files: %s", self, error)
 
     async def _follow_blocks(self) -> None:
         begin = time.monotonic()

@@ -1,4 +1,4 @@
-"""Where views lie on a node. Pure, but for what `os.path` computes.
+"""Where views are on a node. Pure, but for what `os.path` computes.
 
     TIER/agent/spool/BLOCK                       blocks that the agent has verified
     TIER/agent/refused/MOUNT/BLOCK               for each block that the agent has found wrong
@@ -13,7 +13,7 @@ The agent reads the trees: what only a view keeps alive counts as used on its di
 
     CACHE_ROOT/.tiers/CLUSTER                    a cluster's tiers, where they are not at the default place
 
-Views lie below the tier's own folder, because links cannot cross mounts.
+Views are below the tier's own folder, because links cannot cross mounts.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ def tiers_of(*, cache_root: str, cluster: str, tiers: Sequence[str]) -> list[str
     """The folders of a cache cluster on this node, links resolved; the first one is for the views.
 
     Tiers that are not there count as absent: the plugin may not have been given their folder. Without any, all is read
-    remotely, and the views lie at the default place.
+    remotely, and the views are at the default place.
     """
     there = [os.path.realpath(tier) for tier in tiers if os.path.isdir(tier)]
     return there or [os.path.realpath(os.path.join(cache_root, cluster))]

@@ -28,7 +28,7 @@ class FileKind(IntEnum):
     """Several blocks, or not all are known. Where the store has a file of its own for all of them that can be linked;
     otherwise only the remote-read client can put them together."""
     CLIENT = 3
-    """It is read through the remote-read client, whatever lies here."""
+    """It is read through the remote-read client, whatever is here."""
 
 
 class Form(IntEnum):

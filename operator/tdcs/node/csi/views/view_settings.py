@@ -1,4 +1,4 @@
-"""Where the views of a node lie, and how long things are kept."""
+"""Where the views of a node are, and how long things are kept."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ from tdcs.options import certificates, node_name, option
 
 @dataclass(frozen=True, kw_only=True)
 class ViewSettings:
-    """Where views lie, and how long things are kept."""
+    """Where views are, and how long things are kept."""
 
     node: str = node_name()
     cache_root: Path = option(

@@ -43,7 +43,7 @@ class Outcome:
 
 
 class Tree:
-    """A view's tree in `folder`, with `scratch` beside it in the same mount for files on their way.
+    """A view's tree in `folder`, with `scratch` next to it in the same mount for files on their way.
 
     One thread at a time may change it. What is not here is a placeholder.
 

@@ -98,6 +98,6 @@ Question = BlockQuestion | SourceQuestion | ReadOnQuestion
 
 
 def part_of(*, offset: int, block_length: int) -> tuple[int, int]:
-    """Offset and length of the part of a block in which an offset lies."""
+    """Offset and length of the part of a block in which an offset is."""
     begin = offset // PART_BYTES * PART_BYTES
     return begin, min(PART_BYTES, block_length - begin)

@@ -116,7 +116,7 @@ class Server:
         }
 
     def run(self) -> None:
-        """Answer what an earlier process left, then serve, for ever or `until`.
+        """Answer what an earlier process left, then serve, forever or `until`.
 
         Raises:
             SessionEndedError: the file system was unmounted.

@@ -1,4 +1,4 @@
-"""Pieces of blocks that lie on this node's disks."""
+"""Pieces of blocks that are on this node's disks."""
 
 import errno
 import functools
@@ -68,7 +68,7 @@ class LocalBlocks:
         self._ready: Final[set[str]] = set()
 
     def may_have(self, version: OpenVersion, block: int) -> bool:
-        """Whether a block (its number in the manifest) may lie here, and be right, by what is known of it."""
+        """Whether a block (its number in the manifest) may be here, and be right, by what is known of it."""
         return version.may_be_here(block) and not self._is_refused(version, version.block_ids[block])
 
     def cached(self, version: OpenVersion, key: Key, begin: int, end: int) -> memoryview | None:
@@ -201,7 +201,7 @@ class LocalBlocks:
         return None
 
     def _part(self, version: OpenVersion, block: int, tier: str, *, begin: int, length: int) -> bytes | None:
-        """Bytes of a block that lies in one file with others of its source file."""
+        """Bytes of a block that is in one file with others of its source file."""
         place = extent_place(version.manifest, block)
         if place is None:
             return None

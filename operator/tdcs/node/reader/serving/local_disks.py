@@ -114,7 +114,7 @@ class LocalDisks:
         for look in late:
             del self._waiting[look]
             if not self._unanswered.get(look.disk):
-                _log.warning("disk %s does not answer: what lies there is read from other nodes", look.disk)
+                _log.warning("disk %s does not answer: what is there is read from other nodes", look.disk)
             self._unanswered.setdefault(look.disk, set()).add(look)
             look.late()
 

@@ -80,7 +80,7 @@ class OpenVersion:
         self.loads_here = own.address if own and own.reads_source and own.complete != ALL_SLOTS else ""
 
     def may_be_here(self, block: int) -> bool:
-        """Whether a block may lie on this node, by what its agent said last."""
+        """Whether a block may be on this node, by what its agent said last."""
         slot = self.block_slots[block]
         return bool(self._here[slot >> 3] & (0x80 >> (slot & 7)))
 
@@ -257,7 +257,7 @@ class OpenVersions:
     def _note(self, name: str, registration: Registration, found: _Opened) -> OpenVersion | None:
         if found.tree is None:
             _log.warning(
-                "version %s cannot be shown: %s; the node plugin registers it anew", name, found.reason
+                "version %s cannot be shown: %s; the node plugin registers it again", name, found.reason
             )
             return None
         number = registration.number

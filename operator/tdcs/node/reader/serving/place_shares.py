@@ -30,10 +30,10 @@ class PlaceShares:
     """Counts the reads that wait, by version, pod and thread.
 
     A source may be slow for as long as it likes, and its reads wait for as long. A thread that has no other read stands
-    still for it: that one begins, and never fails for want of a place. What a thread reads beside another read of its
+    still for it: that one begins, and never fails for want of a place. What a thread reads next to another read of its
     own it has asked for ahead. Of such reads 32 begin at a time, and they may have another place only while the pod has
     fewer than its version may still have, which is an eighth of those that are free, less what the version has: 3,855
-    of 65,536, and fewer beside others. So what one program asks for ahead leaves room to all others.
+    of 65,536, and fewer next to others. So what one program asks for ahead leaves room to all others.
 
     Attributes:
         bounded: whether a read may wait its turn.

@@ -193,7 +193,7 @@ async def test_an_address_of_a_pod_that_moved_is_told(world: World) -> None:
     assert (await world.until_reached(source())).options["endpoint"] == "https://10.0.0.8:8443"
 
 
-async def test_a_pod_that_a_tenant_planted_beside_the_job_is_not_asked(world: World) -> None:
+async def test_a_pod_that_a_tenant_planted_next_to_the_job_is_not_asked(world: World) -> None:
     await world.create_claim()
     world.need(source())
     job = await world.until_job()
@@ -263,7 +263,7 @@ async def test_a_right_or_policy_that_is_missing_is_quoted_and_nothing_begins(
     assert all(job["spec"]["suspend"] for job in world.jobs), "no pod waits for a Secret that cannot be made"
 
 
-async def test_a_job_that_failed_is_made_anew(world: World) -> None:
+async def test_a_job_that_failed_is_made_again(world: World) -> None:
     await world.create_claim()
     world.need(source())
     first = await world.until_job()

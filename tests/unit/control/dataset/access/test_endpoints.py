@@ -199,7 +199,7 @@ async def test_a_name_that_is_queued_behind_others_of_a_namespace_is_looked_up_f
     assert world.flaky - before < FLAKY / 2
 
 
-async def test_a_good_answer_is_not_kept_for_ever_by_a_name_server_that_hangs(
+async def test_a_good_answer_is_not_kept_forever_by_a_name_server_that_hangs(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LOOKUP_SECONDS", 0.02)

@@ -38,7 +38,7 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 
 async def create(cluster: Cluster, name: str, **spec: Any) -> None:
-    """A dataset that lies as a whole on node a, unless said otherwise."""
+    """A dataset that is as a whole on node a, unless said otherwise."""
     placement = {"mode": "Replicate", "nodeCount": 1, "nodeSelector": {"zone": "a"}}
     source = {"uri": f"s3://{name}"}
     await cluster.create_dataset(name, **{"source": source, "placement": placement, **spec})

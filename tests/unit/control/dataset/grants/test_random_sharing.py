@@ -177,7 +177,9 @@ class Walk:
             # Less than the quota of the spec while a new operator does not know yet what all mounts ask for.
             given = left + pinned + others
             assert given <= max(QUOTAS)
-            assert others <= max(given - pinned, 0), f"{others} are granted of {given} beside {pinned} pinned"
+            assert others <= max(given - pinned, 0), (
+                f"{others} are granted of {given} next to {pinned} pinned"
+            )
             self.reached["a quota that keeps something out"] += left <= 0
 
     def grants(self) -> Grants:
@@ -272,7 +274,7 @@ class Walk:
 
     def check_full(self, path: str, one: WantPlacement, free: dict[str, int]) -> None:
         """A slot has no holder only where there is no room for it, or a quota keeps it out."""
-        if not one.unplaced_bytes or one.short_of or one.want.beside:
+        if not one.unplaced_bytes or one.short_of or one.want.alongside:
             return
         slot = int(one.totals.sizes.max())
         if not one.wanted_bytes:

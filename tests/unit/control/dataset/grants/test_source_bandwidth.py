@@ -16,7 +16,7 @@ from tdcs.decide.cache.load_order import Load
 from tdcs.decide.cache.source_rate import Timing
 from tdcs.decide.cache.source_shares import (
     STEPS,
-    beside_first,
+    alongside_first,
     divided,
     divided_by_tenant,
     limiting_namespace,
@@ -139,7 +139,7 @@ def test_no_namespace_gets_more_than_its_limit_and_all_together_no_more_than_the
 
 def test_of_a_measured_rate_the_first_load_has_no_limit_and_the_others_share_what_it_leaves() -> None:
     loads = {ONE: load("one"), TWO: load("two", waiting=1), THREE: load("three", reading=1)}
-    found = beside_first(loads, first=TWO, ceiling=RATE / 2, capacity=RATE)
+    found = alongside_first(loads, first=TWO, ceiling=RATE / 2, capacity=RATE)
     assert TWO not in found
     assert 0.45 * RATE < found[THREE] <= RATE / 2
     assert found[ONE] == RATE // STEPS

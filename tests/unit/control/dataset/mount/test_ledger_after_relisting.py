@@ -1,4 +1,4 @@
-"""What lies on a worker that leaves counts while a version that was just listed is not known to all agents."""
+"""What is on a worker that leaves counts while a version that was just listed is not known to all agents."""
 
 from types import SimpleNamespace
 from typing import cast
@@ -41,7 +41,7 @@ def report(**states: MountState) -> MountReport:
         ({"a": holding(NEW), "b": holding(OLD)}, 300, True),  # no room: nothing is busy, and all are there
         ({"a": holding(NEW), "b": holding(NEW, NO_SLOTS)}, 300, True),
         ({"a": holding(NEW), "b": holding(NEW)}, 0, True),
-        ({"a": holding(OLD, NO_SLOTS), "b": holding(OLD)}, 0, True),  # nothing lies on the one that leaves
+        ({"a": holding(OLD, NO_SLOTS), "b": holding(OLD)}, 0, True),  # nothing is on the one that leaves
     ],
     ids=["nobody follows", "copies of before", "one follows", "leaver first", "no room", "moved", "empty"],
 )

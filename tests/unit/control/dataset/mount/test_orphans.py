@@ -165,7 +165,7 @@ async def test_a_mount_that_pods_use_or_a_restored_dataset_will_find_stays(
 
 
 @pytest.mark.parametrize("hanging", ["", "mount"])
-async def test_a_dataset_that_was_removed_by_hand_is_not_looked_for_for_ever(
+async def test_a_dataset_that_was_removed_by_hand_is_not_looked_for_forever(
     cluster: Cluster, hanging: str
 ) -> None:
     """Nor one that was never mounted."""

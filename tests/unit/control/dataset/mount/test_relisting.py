@@ -126,7 +126,7 @@ async def test_a_file_that_stays_changed_has_the_source_listed_more_and_more_sel
     assert gaps == sorted(gaps)
 
 
-async def test_agents_that_start_anew_are_no_reason_to_list_soon(tmp_path: Path) -> None:
+async def test_agents_that_start_again_are_no_reason_to_list_soon(tmp_path: Path) -> None:
     lister = Unchanging(seconds=2.0)
     manifests = manifests_of(lister, tmp_path)
     for _ in range(48):  # each time none of them has tried its files yet

@@ -139,7 +139,7 @@ async def test_a_pass_that_finds_a_twin_at_work_comes_back_instead_of_waiting(cl
 
 
 @pytest.mark.failure_mode("source-hangs-at-mount")
-async def test_unmounting_that_takes_long_holds_up_nobody_and_one_who_comes_meanwhile_mounts_anew(
+async def test_unmounting_that_takes_long_holds_up_nobody_and_one_who_comes_meanwhile_mounts_again(
     cluster: Cluster,
 ) -> None:
     await cluster.create_dataset()

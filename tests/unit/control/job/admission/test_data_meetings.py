@@ -60,7 +60,7 @@ def meeting(jobs: Jobs, name: str = "train") -> Any:
     return copies[0].get("meeting") or {}
 
 
-async def test_a_job_whose_data_has_no_room_beside_it_has_the_copy_grow_and_ends_at_locality_1() -> None:
+async def test_a_job_whose_data_has_no_room_next_to_it_has_the_copy_grow_and_ends_at_locality_1() -> None:
     async with Jobs(gpus={"a": 1, "b": 1, "c": 1}) as jobs:
         cache(jobs, *"abc")
         pictures(jobs, held={"a": SIZE})
@@ -93,7 +93,7 @@ async def test_what_is_expected_stands_in_the_status_before_a_pod_has_a_node() -
         assert jobs.bound("train") == 0
 
 
-async def test_a_job_beside_its_data_has_nothing_moved() -> None:
+async def test_a_job_next_to_its_data_has_nothing_moved() -> None:
     async with Jobs(gpus={"a": 1, "b": 1}) as jobs:
         cache(jobs, *"ab")
         pictures(jobs, held={"a": SIZE})
@@ -157,7 +157,7 @@ async def test_a_copy_that_grows_onto_some_of_a_jobs_nodes_has_met_it_when_these
         assert "1 of these nodes have no room in their cache" in meeting_sentence("pictures", found)
 
 
-async def test_no_copy_grows_where_the_dataset_may_not_lie() -> None:
+async def test_no_copy_grows_where_the_dataset_may_not_be() -> None:
     async with Jobs(gpus={"a": 1, "b": 1}) as jobs:
         cache(jobs, *"ab")
         on_a = {"kubernetes.io/hostname": "a"}

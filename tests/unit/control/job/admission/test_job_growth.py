@@ -15,7 +15,7 @@ CLAIM = ("n", "pictures")
 
 
 def dataset(nodes: dict[str, tuple[int, int]], **spec: Any) -> dict[str, Any]:
-    """A mounted Dataset with bytes that lie on nodes, and bytes that are to come there."""
+    """A mounted Dataset with bytes that are on nodes, and bytes that are to come there."""
     found = [
         {"name": name, "bytes": held, **({"arriving": coming} if coming else {})}
         for name, (held, coming) in nodes.items()

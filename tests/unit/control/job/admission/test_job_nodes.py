@@ -51,7 +51,7 @@ def asks(cpu: str, **more: Any) -> Object:
         pytest.param(
             {"containers": [asks("1")], "initContainers": [asks("2", restartPolicy="Always"), asks("4")]},
             {"cpu": 6000},
-            id="an init container after the sidecar runs beside it",
+            id="an init container after the sidecar runs next to it",
         ),
         pytest.param(
             {
@@ -59,7 +59,7 @@ def asks(cpu: str, **more: Any) -> Object:
                 "initContainers": [asks("2", restartPolicy="Always"), asks("1", restartPolicy="Always")],
             },
             {"cpu": 6000},
-            id="containers run beside all sidecars",
+            id="containers run next to all sidecars",
         ),
         pytest.param(
             {"containers": [container(limits={GPU: "2"})], "resources": {"requests": {"cpu": "8"}}},

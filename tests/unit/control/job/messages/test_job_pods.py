@@ -196,7 +196,7 @@ def test_a_pod_that_the_cluster_evicted_counts_as_no_retry() -> None:
     )
     found = shown(pod(0, node="a", **RUNNING), evicted, backoffLimit=0)
     assert found.state == "Restarting"
-    assert found.message.endswith("it is made anew, which counts as no retry")
+    assert found.message.endswith("it is made again, which counts as no retry")
 
 
 def test_long_messages_are_cut_and_put_on_one_line() -> None:

@@ -31,8 +31,8 @@ def mount(path: str, *, name: str = "own", **more: Any) -> dict[str, Any]:
 
 CONFIG: dict[str, Any] = {"name": "own", "configMap": {"name": "settings"}}
 REFUSED = {
-    "below the dataset": (spec_of(mount("/data/imagenet/cache")), "lies in the dataset pictures"),
-    "below it, spelt otherwise": (spec_of(mount("/data//imagenet/./cache/")), "lies in the dataset"),
+    "below the dataset": (spec_of(mount("/data/imagenet/cache")), "is in the dataset pictures"),
+    "below it, spelt otherwise": (spec_of(mount("/data//imagenet/./cache/")), "is in the dataset"),
     "at it, spelt otherwise": (spec_of(mount("/data/imagenet/")), "is the path of the dataset"),
     "above it, read-only": (spec_of(mount("/data", readOnly=True)), "mount the two side by side"),
     "above it, a ConfigMap": (spec_of(mount("/data"), volumes=[CONFIG]), "is read-only, so that the dataset"),
@@ -58,7 +58,7 @@ REFUSED = {
     "a user namespace": (spec_of(hostUsers=False), "hostUsers: false cannot be used together with datasets"),
 }
 TAKEN = {
-    "beside it": spec_of(mount("/data/imagenet-cache")),
+    "next to it": spec_of(mount("/data/imagenet-cache")),
     "above it and writable": spec_of(
         mount("/data"),
         volumes=[{"name": "own", "emptyDir": {}}],
@@ -101,5 +101,5 @@ async def test_a_job_with_such_mounts_waits_with_the_sentence_and_gets_no_pods()
         await jobs.create(roles={"Worker": worker}, datasets=uses)
 
         await jobs.until(lambda: jobs.status().get("reason") == "InvalidSpec")
-        assert "lies in the dataset pictures at /data/imagenet" in jobs.status()["message"]
+        assert "is in the dataset pictures at /data/imagenet" in jobs.status()["message"]
         assert not jobs.server.store(JOBS)

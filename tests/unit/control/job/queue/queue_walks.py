@@ -56,7 +56,7 @@ WAYS: Final[tuple[NodeProvisioning, ...]] = ("Off", "Release", "ProvisioningRequ
 """How the operator of a walk has gangs ask for nodes."""
 
 MOST_NODES: Final = 3
-"""So many nodes come at most, beside those that are there from the beginning."""
+"""So many nodes come at most, next to those that are there from the beginning."""
 
 ANSWERS: Final = ("Provisioned", "Provisioned", "Accepted", "Failed", "BookingExpired", "CapacityRevoked")
 """What an autoscaler says of a ProvisioningRequest; that it never answers is another way."""

@@ -55,7 +55,7 @@ async def test_a_job_that_ends_in_time_is_let_in_and_ends_by_then_whatever_it_as
         assert not jobs.bound("late")
 
 
-async def test_a_restart_does_not_begin_the_time_of_such_a_job_anew() -> None:
+async def test_a_restart_does_not_begin_the_time_of_such_a_job_again() -> None:
     async with two_nodes() as jobs:
         await set_aside(jobs)
         await jobs.create(

@@ -101,7 +101,7 @@ def test_a_job_without_a_place_holds_up_no_other_and_sets_no_nodes_aside() -> No
 
 
 def test_a_job_that_was_passed_too_often_keeps_the_next_place_at_each_of_its_datasets() -> None:
-    # It needs a place at two datasets; those that need one only would take turns before it for ever.
+    # It needs a place at two datasets; those that need one only would take turns before it forever.
     both = job("both", group(1), age=9, passed=3, access=(request("m"), request("k")))
     busy = CopyPlaces({"team/k": [("team", "x")]})
     found = queue(both, job("single", group(1), access=(request("m"),)), places=busy, max_passes=3)

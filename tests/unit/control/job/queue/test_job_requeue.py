@@ -129,7 +129,7 @@ SHORT: dict[str, tuple[Observed, int]] = {
     "a pod that the scheduler refused": (seen(*HOLDS, pod(2, refused=True)), 1),
     "a pod that was never made": (seen(*HOLDS), 1),
     "a pod that no scheduler has looked at": (seen(*HOLDS, pod(2)), 1),
-    "a pod that failed, and is about to be made anew": (seen(*HOLDS, pod(2, node="a", phase="Failed")), 0),
+    "a pod that failed, and is about to be made again": (seen(*HOLDS, pod(2, node="a", phase="Failed")), 0),
     "a pod that has succeeded": (seen(*HOLDS, pod(2, node="a", phase="Succeeded")), 0),
     "none could be made, and the queue keeps room for them": (replace(seen(), unmade=UNMADE), 3),
     "none is made": (seen(), 3),

@@ -1,4 +1,4 @@
-"""A pass over the queue goes on beside everything else, and decides nothing of what has changed meanwhile."""
+"""A pass over the queue goes on next to everything else, and decides nothing of what has changed meanwhile."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""Random TrainingJobs, from the schema and beyond it: nothing fails by them, and the jobs beside them are admitted.
+"""Random TrainingJobs, from the schema and beyond it: nothing fails by them, and the jobs next to them are admitted.
 
 ``TDCS_RANDOM_JOBS=10000`` draws so many.
 """
@@ -77,7 +77,7 @@ def node(**amounts: str) -> Object:
 @given(seed=st.integers(min_value=0, max_value=1 << 40))
 @pytest.mark.failure_mode("job-values-random")
 @pytest.mark.threat("random-objects")
-def test_whatever_a_job_asks_for_the_queue_admits_the_one_beside_it(seed: int) -> None:
+def test_whatever_a_job_asks_for_the_queue_admits_the_one_next_to_it(seed: int) -> None:
     spec = random_spec(seed)
     stores = Stores(
         training_jobs={

@@ -72,7 +72,7 @@ def test_pods_that_their_job_ended_do_not_fail_it_by_their_exit_code(
 
 
 @pytest.mark.parametrize("verdict", [LIMIT, "PodFailurePolicy: x", ""])
-def test_a_pod_that_fails_by_itself_with_such_a_code_ends_the_job_whatever_failed_beside_it(
+def test_a_pod_that_fails_by_itself_with_such_a_code_ends_the_job_whatever_failed_next_to_it(
     verdict: str,
 ) -> None:
     rule = {"action": "FailJob", "values": [42]}

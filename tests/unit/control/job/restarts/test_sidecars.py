@@ -12,7 +12,7 @@ from tdcs.model.kube_resources import PODS
 
 
 async def program_ends(jobs: Jobs, pods: list[Object], *, code: int = 0) -> None:
-    """The program of these pods ends, and the proxy beside it goes on."""
+    """The program of these pods ends, and the proxy next to it goes on."""
     ended = {"exitCode": code, "reason": "Error" if code else "Completed", "finishedAt": utc_now()}
     containers = [
         {"name": "proxy", "state": {"running": {"startedAt": utc_now()}}},
@@ -57,7 +57,7 @@ async def test_a_job_whose_programs_have_ended_ends_and_frees_its_gpus_though_a_
         await jobs.until(lambda: jobs.bound("next") == 2)
 
 
-async def test_a_program_that_failed_beside_a_sidecar_restarts_all_where_they_need_it() -> None:
+async def test_a_program_that_failed_next_to_a_sidecar_restarts_all_where_they_need_it() -> None:
     async with Jobs(gpus={"a": 2}) as jobs:
         await running(jobs, framework="PyTorch")
         before = uids(jobs)
@@ -68,7 +68,7 @@ async def test_a_program_that_failed_beside_a_sidecar_restarts_all_where_they_ne
         assert jobs.status()["restartsCountTowardsMax"] == 1
 
 
-async def test_an_independent_worker_that_failed_beside_a_sidecar_is_said_to_be_held_up() -> None:
+async def test_an_independent_worker_that_failed_next_to_a_sidecar_is_said_to_be_held_up() -> None:
     async with Jobs(gpus={"a": 2}) as jobs:
         await running(jobs)
         await program_ends(jobs, jobs.pods("train")[1:], code=3)

@@ -39,7 +39,7 @@ def said(jobs: Jobs, reason: str) -> str:
     ("reason", "phase"), [("ImagePullBackOff", "Pending"), ("CrashLoopBackOff", "Running")]
 )
 @pytest.mark.failure_mode("gang-pod-does-not-start")
-async def test_a_pod_that_does_not_start_does_not_hold_the_gpus_of_its_gang_for_ever(
+async def test_a_pod_that_does_not_start_does_not_hold_the_gpus_of_its_gang_forever(
     reason: str, phase: str
 ) -> None:
     async with Jobs(gpus={"a": 8}, patience=2.0) as jobs:

@@ -19,7 +19,7 @@ def test_threads_that_find_a_wiped_disk_leave_each_other_what_they_write(tmp_pat
         os.rename(tmp_path / "tier", tmp_path / f"wiped-{attempt}")
         begun, written = threading.Barrier(_THREADS), threading.Barrier(_THREADS)
 
-        def lies_there(
+        def is_there(
             block: int, *, begun: threading.Barrier = begun, written: threading.Barrier = written
         ) -> bool:
             begun.wait()
@@ -28,4 +28,4 @@ def test_threads_that_find_a_wiped_disk_leave_each_other_what_they_write(tmp_pat
                 return os.path.exists(partial.path)
 
         with ThreadPoolExecutor(_THREADS) as threads:
-            assert all(threads.map(lies_there, range(_THREADS))), attempt
+            assert all(threads.map(is_there, range(_THREADS))), attempt

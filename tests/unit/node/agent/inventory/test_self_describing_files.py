@@ -83,7 +83,7 @@ class Node:
 
 def here(ledger: Ledger) -> list[bool]:
     """Of each block, whether it lies here."""
-    return [ledger.lies_here(block) for block in range(ledger.manifest.blocks)]
+    return [ledger.is_here(block) for block in range(ledger.manifest.blocks)]
 
 
 @pytest.fixture

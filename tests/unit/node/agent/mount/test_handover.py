@@ -59,7 +59,7 @@ def leaver(tmp_path: Path) -> Leaver:
 
 
 @pytest.mark.failure_mode("data-moves-before-reader-knows")
-def test_blocks_that_lie_elsewhere_stay_for_as_long_as_readers_need_to_hear_of_it(leaver: Leaver) -> None:
+def test_blocks_that_are_elsewhere_stay_for_as_long_as_readers_need_to_hear_of_it(leaver: Leaver) -> None:
     leaver.assign(moved=ALL_SLOTS)
     assert leaver.leaving() == []
     leaver.now += SECONDS - 0.1

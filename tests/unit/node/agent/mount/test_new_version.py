@@ -124,7 +124,7 @@ def test_what_failed_is_failed_in_the_next_version_too_and_is_tried_when_it_is_d
     assert after.parts[0].failed_bytes == before.parts[0].failed_bytes == 20
 
     due = newer.take(now=101.0, most=20, most_bytes=1 << 20, from_peers=True)
-    assert {newer.path(block) for block in due} >= {"!new", "1", "2"}, "what was gone was listed anew"
+    assert {newer.path(block) for block in due} >= {"!new", "1", "2"}, "what was gone was listed again"
     assert "0" not in {newer.path(block) for block in due}
     newer.release(due)
     assert "0" in {

@@ -147,7 +147,7 @@ def test_no_room_is_not_said_any_more_when_nothing_is_missing(work: Work) -> Non
     work.mount.no_room(work.ledger, work.take(), "the disk has 0 bytes left")
     assert work.codes() == ["NoRoom"]
     work.mount.assign(work.version.assignment(version=2, parts=(), drop=ALL_SLOTS))
-    assert work.codes() == [], "or copies that lie nowhere else would be dropped for it"
+    assert work.codes() == [], "or copies that are nowhere else would be dropped for it"
 
 
 def test_no_room_is_said_while_a_block_waits_for_it_and_while_it_is_tried(work: Work) -> None:

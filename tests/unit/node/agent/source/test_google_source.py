@@ -92,7 +92,7 @@ def test_a_public_bucket_is_asked_without_credentials_and_a_token_is_shown_as_it
     assert [headers.get("Authorization") for _, headers in store.asked] == [None, "Bearer ya29.token"]
 
 
-def test_an_answer_that_was_packed_on_its_way_is_asked_for_anew(store: Store) -> None:
+def test_an_answer_that_was_packed_on_its_way_is_asked_for_again(store: Store) -> None:
     store.packs = True
     assert store.read() == b"cde"
     assert [headers["Accept-Encoding"] for _, headers in store.asked] == ["gzip", "identity"]

@@ -190,7 +190,7 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-async def test_what_lies_here_is_exported_and_what_leaves_is_taken_back(
+async def test_what_is_here_is_exported_and_what_leaves_is_taken_back(
     world: World,
 ) -> None:
     await world.settle()
@@ -356,7 +356,7 @@ async def test_without_a_master_nothing_is_exported_and_what_is_dropped_leaves_i
     assert world.exported() == {name: content for name, content in FILES.items() if name != "07.bin"}
 
 
-async def test_a_file_of_an_older_version_or_one_that_nobody_finished_is_made_anew(world: World) -> None:
+async def test_a_file_of_an_older_version_or_one_that_nobody_finished_is_made_again(world: World) -> None:
     old = ExportedFile(5, 100, "another", True, 3600.0, frozenset({"other"}))
     half = ExportedFile(
         6, 0, world.version.manifest.file_id(world.block("01.bin")).hex(), False, 60.0, frozenset()

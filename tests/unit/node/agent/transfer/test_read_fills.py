@@ -153,7 +153,7 @@ def test_pieces_that_are_no_parts_and_other_versions_of_a_file_are_not_kept(worl
     assert world.nothing_is_open()
 
 
-def test_a_block_of_which_no_part_came_for_long_is_given_up_and_begun_anew(world: World) -> None:
+def test_a_block_of_which_no_part_came_for_long_is_given_up_and_begun_again(world: World) -> None:
     world.read_parts("large", 0, 1)
     world.now = IDLE_SECONDS + 1
     world.fills.give_up_idle(mounts={MOUNT})
@@ -282,7 +282,7 @@ def test_a_block_is_finished_once_when_two_threads_bring_its_last_two_parts(
     assert not caplog.records
 
 
-def test_a_block_that_is_given_up_beside_a_part_that_comes_is_given_up_once(
+def test_a_block_that_is_given_up_next_to_a_part_that_comes_is_given_up_once(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     def give_up() -> None:

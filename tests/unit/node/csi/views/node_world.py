@@ -95,7 +95,7 @@ class World:
 
 @contextlib.asynccontextmanager
 async def watching(views: NodeViews) -> AsyncIterator[None]:
-    """Run `watch` beside the test; whatever ends it early fails the test."""
+    """Run `watch` next to the test; whatever ends it early fails the test."""
     watch = asyncio.create_task(views.watch())
     try:
         yield

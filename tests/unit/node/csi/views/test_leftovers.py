@@ -34,7 +34,7 @@ def tidy(folder: Path) -> None:
 
 
 def test_the_folder_of_a_dataset_without_versions_goes(folder: Path) -> None:
-    """Else each Dataset that a node ever showed would leave one for ever."""
+    """Else each Dataset that a node ever showed would leave one forever."""
     tidy(folder)
     assert os.listdir(folder.parent) == [STAGING]
 

@@ -49,7 +49,7 @@ async def test_two_different_operations_never_overlap() -> None:
     assert most == 1
 
 
-async def test_a_failure_reaches_everyone_who_waits_and_the_next_call_begins_anew() -> None:
+async def test_a_failure_reaches_everyone_who_waits_and_the_next_call_begins_again() -> None:
     operations, fails = Operations(), True
 
     async def change() -> None:

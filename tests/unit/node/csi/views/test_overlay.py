@@ -109,7 +109,7 @@ def test_a_new_process_knows_placeholders_and_changes_nothing(disk: Disk) -> Non
 
 
 @pytest.mark.parametrize("broken", ["cut short", "of another file", "without its number"])
-def test_a_placeholder_that_is_not_as_it_should_be_is_made_anew(disk: Disk, broken: str) -> None:
+def test_a_placeholder_that_is_not_as_it_should_be_is_made_again(disk: Disk, broken: str) -> None:
     disk.follow()
     file = disk.root / "d/away"
     if broken == "cut short":  # as a process leaves it that is killed while it makes one

@@ -30,7 +30,7 @@ def subpath(
 
 
 def renewed(*mounts: MountLine) -> tuple[set[str], set[str]]:
-    """The points of what is renewed, and of what lies in that."""
+    """The points of what is renewed, and of what is in that."""
     found = outdated(mounts=mounts, pods=PODS, version="/v1", device="0:2")
     return {part.point for part in found.renewable}, {part.point for part in found.nested}
 
@@ -50,7 +50,7 @@ def test_a_part_that_shows_the_client_of_now_on_top_is_left_alone() -> None:
     assert renewed(subpath(0, "/train"), subpath(0, "/train", device="0:2")) == (set(), set())
 
 
-def test_of_parts_that_lie_in_one_another_in_a_pod_only_the_outer_one_is_renewed() -> None:
+def test_of_parts_that_are_in_one_another_in_a_pod_only_the_outer_one_is_renewed() -> None:
     mounts = subpath(0, "/train/a.jpg"), subpath(1, "/train"), subpath(2, "/trainer")
 
     assert renewed(*mounts) == ({point(1), point(2)}, {point(0)})
@@ -60,7 +60,7 @@ def test_of_parts_that_lie_in_one_another_in_a_pod_only_the_outer_one_is_renewed
     ), "pods have nothing to do with each other"
 
 
-def test_a_part_lies_in_no_part_of_another_dataset_whose_folder_has_that_name() -> None:
+def test_a_part_is_in_no_part_of_another_dataset_whose_folder_has_that_name() -> None:
     assert renewed(subpath(0, "/train", version="/other/v1"), subpath(1, "/train/part")) == (
         {point(1)},
         set(),

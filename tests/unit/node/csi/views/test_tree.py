@@ -156,7 +156,7 @@ def test_no_view_links_a_block_that_its_agent_has_refused(disk: ViewDisk, droppe
 
 
 @pytest.mark.parametrize("name", ["", "99", "not a block"])
-def test_what_lies_beside_refused_blocks_does_no_harm(disk: ViewDisk, name: str) -> None:
+def test_what_is_next_to_refused_blocks_does_no_harm(disk: ViewDisk, name: str) -> None:
     refuse_block(disk.tier, 2)
     folder = disk.tier / names.refused_folder(mount=PATH)
     if name:

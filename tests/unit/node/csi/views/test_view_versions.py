@@ -1,4 +1,4 @@
-"""Versions of a dataset as views show them: the old one, the new one, and that of a cache that was made anew."""
+"""Versions of a dataset as views show them: the old one, the new one, and that of a cache that was made again."""
 
 import asyncio
 from pathlib import Path
