@@ -21,7 +21,7 @@ from tdcs_local.paths import KUBECONFIG
 from tdcs_local.progress import Reporter
 
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
-LAST = ("test_kubeflow.py", "test_kueue.py", "test_chaos.py", "test_uninstall.py")
+LAST = ("test_release_upgrade.py", "test_kubeflow.py", "test_kueue.py", "test_chaos.py", "test_uninstall.py")
 FAILED = pytest.StashKey[bool]()
 
 

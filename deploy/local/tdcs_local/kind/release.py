@@ -50,12 +50,14 @@ def install(
     tags: Mapping[str, str],
     settings: Mapping[str, str] | None = None,
     values: Sequence[Path] = (),
+    chart: Path = CHECKOUT / "charts" / "tdcs",
 ) -> None:
     """Install or upgrade the chart with images of these content tags and wait until the cache is ready.
 
     ``tags`` maps an image name ("tdcs", "alluxio") to the tag that was loaded into the nodes. Installing
     again with the same tags changes nothing. ``values`` are files of further chart values, after those that the
     environment names; ``settings`` are single ones, as for ``helm --set``, and win over all files.
+    ``chart`` is this checkout's, or a packaged one.
     """
     files = [LOCAL / "values.yaml", *values_files(), *values]
     helm = programs.ensure("helm", reporter=reporter) / "helm"
@@ -63,7 +65,7 @@ def install(
     with reporter.step("install the chart"):
         run(
             [
-                *(helm, "upgrade", "--install", RELEASE, CHECKOUT / "charts" / "tdcs"),
+                *(helm, "upgrade", "--install", RELEASE, chart),
                 *("--kubeconfig", kubectl.kubeconfig, "--namespace", NAMESPACE, "--create-namespace"),
                 *(word for file in files for word in ("--values", file)),
                 # As strings: a tag of digits alone would be a number.
@@ -71,7 +73,7 @@ def install(
                 *(word for name, value in (settings or {}).items() for word in ("--set", f"{name}={value}")),
                 *("--wait", "--timeout", "5m"),
             ],
-            what="installing the chart charts/tdcs failed",
+            what=f"installing the chart {chart} failed",
             log=log_file("helm"),
             remedy=f"look at the pods: kubectl --kubeconfig {kubectl.kubeconfig} -n {NAMESPACE} get pods; if an "
             f"earlier upgrade was cut off: {helm} rollback {RELEASE} --kubeconfig {kubectl.kubeconfig} -n {NAMESPACE}",
