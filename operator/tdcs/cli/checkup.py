@@ -106,8 +106,8 @@ def checkup(checked: Checked) -> list[CheckupFinding]:
 
 
 def _user(checked: Checked) -> Iterator[CheckupFinding]:
-    lacking = [right for right in (*IN_NAMESPACE, *IN_CLUSTER) if checked.rights.get(right) is False]
-    for verb, plural in lacking:
+    missing_rights = [right for right in (*IN_NAMESPACE, *IN_CLUSTER) if checked.rights.get(right) is False]
+    for verb, plural in missing_rights:
         role = IN_NAMESPACE.get((verb, plural))
         if role is not None:
             remedy = f"kubectl create rolebinding NAME -n {checked.namespace} --clusterrole={role} --user=YOU"
@@ -119,7 +119,7 @@ def _user(checked: Checked) -> Iterator[CheckupFinding]:
         yield CheckupFinding(
             about="You", state="lacks" if (verb, plural) in IN_NAMESPACE else "note", text=text
         )
-    if checked.rights and not lacking:
+    if checked.rights and not missing_rights:
         yield CheckupFinding(about="You", state="ok", text="you have the rights that all commands need")
     if not checked.rights:
         yield CheckupFinding(
@@ -174,10 +174,10 @@ def _secrets(checked: Checked) -> Iterator[CheckupFinding]:
         missing = [key for key in KEYS if fields is None or key not in fields]
         if not missing:
             continue
-        what = "there is no" if fields is None else f"{' and '.join(missing)} {_are(missing)} missing in"
+        shortage = "there is no" if fields is None else f"{' and '.join(missing)} {_are(missing)} missing in"
         of = ", ".join(sorted(datasets)[:NAMED])
         text = (
-            f"{what} Secret {secret}, which Dataset {of} names: kubectl create secret generic {secret} -n "
+            f"{shortage} Secret {secret}, which Dataset {of} names: kubectl create secret generic {secret} -n "
             f"{checked.namespace} --from-literal=accessKeyId=... --from-literal=secretAccessKey=..."
         )
         yield CheckupFinding(about="Namespace", state="lacks", text=text)
@@ -189,12 +189,12 @@ _LACKS_OF_DATASETS: Final = frozenset({"SecretNotFound", "SecretIncomplete"})
 
 def _dataset_problems(checked: Checked) -> Iterator[CheckupFinding]:
     """What the operator says of Datasets that need a person: a binding, a rule, a CA, a quota that refuses a claim."""
-    told = [
+    other_datasets = [
         dataset
         for dataset in checked.datasets or ()
-        if not _LACKS_OF_DATASETS & {one.get("reason") for one in _conditions(dataset)}
+        if not _LACKS_OF_DATASETS & {condition.get("reason") for condition in _conditions(dataset)}
     ]
-    for problem in itertools.islice(problems({"Dataset": told}, now=checked.now), NAMED):
+    for problem in itertools.islice(problems({"Dataset": other_datasets}, now=checked.now), NAMED):
         yield CheckupFinding(
             about="Namespace", state="lacks", text=f"Dataset {problem.name}: {problem.message}"
         )
@@ -280,7 +280,9 @@ def _caches(checked: Checked) -> Iterator[CheckupFinding]:
         yield CheckupFinding(about="Cluster", state="lacks", text=text)
     for cluster in checked.clusters or ():
         name = cluster["metadata"]["name"]
-        ready: Object = next((one for one in _conditions(cluster) if one.get("type") == names.READY), {})
+        ready: Object = next(
+            (condition for condition in _conditions(cluster) if condition.get("type") == names.READY), {}
+        )
         if ready.get("status") == "True":
             yield CheckupFinding(
                 about="Cluster", state="ok", text=f"CacheCluster {name}: {ready.get('message')}"
@@ -291,7 +293,9 @@ def _caches(checked: Checked) -> Iterator[CheckupFinding]:
                 about="Cluster", state="lacks", text=f"CacheCluster {name} is not ready: {why}"
             )
         for type_ in (names.TRUSTED, names.NETWORK_ISOLATED):
-            condition: Object = next((one for one in _conditions(cluster) if one.get("type") == type_), {})
+            condition: Object = next(
+                (condition for condition in _conditions(cluster) if condition.get("type") == type_), {}
+            )
             if condition.get("status") == "False":
                 text = f"CacheCluster {name}: {condition.get('message')}"
                 yield CheckupFinding(about="Cluster", state="lacks", text=text)
@@ -334,12 +338,12 @@ def _nodes(checked: Checked) -> Iterator[CheckupFinding]:
 
 def _stuck_plugins(pods: Sequence[Object], nodes: Sequence[str]) -> str:
     """Of nodes without a working node plugin, what its pods there ended with: that /dev/fuse is not there, say."""
-    said: dict[str, str] = {}
+    last_words: dict[str, str] = {}
     for pod in pods:
         if words := _last_words(pod):
-            said.setdefault(_node_of(pod), words)
-    told = [f"on {node}: {said[node]}" for node in nodes[:NAMED] if said.get(node)]
-    return f" ({'; '.join(told)})" if told else ""
+            last_words.setdefault(_node_of(pod), words)
+    lines = [f"on {node}: {last_words[node]}" for node in nodes[:NAMED] if last_words.get(node)]
+    return f" ({'; '.join(lines)})" if lines else ""
 
 
 def _fuse(checked: Checked) -> Iterator[CheckupFinding]:
@@ -359,10 +363,10 @@ def _fuse(checked: Checked) -> Iterator[CheckupFinding]:
         return
     working = {_node_of(pod) for pod in holders if _runs(pod)}
     reached = {_node_of(pod) for pod in holders} if checked.drivers is None else checked.drivers
-    if lacking := sorted(reached - working - {""}):
+    if broken := sorted(reached - working - {""}):
         text = (
-            f"{counted(len(lacking), 'node')} ({_first(lacking)}) {_have(lacking)} no working file system of TDCS, so "
-            f"pods there read nothing from other nodes{_stuck_plugins(holders, lacking)}: see kubectl -n "
+            f"{counted(len(broken), 'node')} ({_first(broken)}) {_have(broken)} no working file system of TDCS, so "
+            f"pods there read nothing from other nodes{_stuck_plugins(holders, broken)}: see kubectl -n "
             f"{names.SYSTEM_NAMESPACE} get pods -o wide -l app.kubernetes.io/component=reader-holder, and whether the "
             "node has /dev/fuse (modprobe fuse)"
         )
@@ -382,7 +386,7 @@ def _node_of(pod: Object) -> str:
 
 def _runs(pod: Object) -> bool:
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
-    return bool(statuses) and all("running" in (one.get("state") or {}) for one in statuses)
+    return bool(statuses) and all("running" in (container.get("state") or {}) for container in statuses)
 
 
 def _last_words(pod: Object) -> str:
@@ -393,10 +397,10 @@ def _last_words(pod: Object) -> str:
         waits = [state["waiting"] for state in states if state.get("waiting")]
         words = [
             *ended,
-            *(f"{each.get('reason')}: {each['message']}" for each in waits if each.get("message")),
+            *(f"{state.get('reason')}: {state['message']}" for state in waits if state.get("message")),
         ]
-        if found := next(filter(None, words), ""):
-            return quoted_from_kubelet(found)
+        if text := next(filter(None, words), ""):
+            return quoted_from_kubelet(text)
     return ""
 
 

@@ -26,8 +26,13 @@ class Column:
     priority: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        found = {"name": self.name, "type": self.type, "jsonPath": self.path, "description": self.description}
-        return {**found, "priority": self.priority} if self.priority else found
+        column = {
+            "name": self.name,
+            "type": self.type,
+            "jsonPath": self.path,
+            "description": self.description,
+        }
+        return {**column, "priority": self.priority} if self.priority else column
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

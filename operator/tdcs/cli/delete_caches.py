@@ -68,30 +68,34 @@ async def delete_caches(
     for name in clusters:
         await api.delete(CACHE_CLUSTERS, name=name, namespace=namespace)
     for name in clusters:
-        while (found := await api.get(CACHE_CLUSTERS, name=name, namespace=namespace)) is not None:
+        while (cluster := await api.get(CACHE_CLUSTERS, name=name, namespace=namespace)) is not None:
             if time.monotonic() > deadline:
-                raise StillThereError(_why(found, patience=patience))
+                raise StillThereError(_why(cluster, patience=patience))
             await asyncio.sleep(poll)
         click.echo(f"CacheCluster {name} is gone, and the disks of its nodes are free")
 
 
 def in_the_way(*, clusters: Sequence[str], datasets: Sequence[Object], caches: Sequence[Object]) -> str:
     """What must be deleted before, in words; empty when nothing. What is being deleted is waited for instead."""
-    left = [_title(one) for one in datasets if not one["metadata"].get("deletionTimestamp")]
-    others = [one["metadata"] for one in caches if one["metadata"]["name"] not in clusters]
-    titles = [_title(one) for one in caches if one["metadata"]["name"] not in clusters]
+    dataset_titles = [
+        _title(dataset) for dataset in datasets if not dataset["metadata"].get("deletionTimestamp")
+    ]
+    other_caches = [cache["metadata"] for cache in caches if cache["metadata"]["name"] not in clusters]
+    titles = [_title(cache) for cache in caches if cache["metadata"]["name"] not in clusters]
     parts = [
-        f"{len(found)} {kind}{'' if len(found) == 1 else 's'} "
-        f"({', '.join(sorted(found)[:5])}{', …' if len(found) > 5 else ''})"
-        for kind, found in ((names.KIND_DATASET, left), (names.KIND_CACHE_CLUSTER, titles))
-        if found
+        f"{len(blockers)} {kind}{'' if len(blockers) == 1 else 's'} "
+        f"({', '.join(sorted(blockers)[:5])}{', …' if len(blockers) > 5 else ''})"
+        for kind, blockers in ((names.KIND_DATASET, dataset_titles), (names.KIND_CACHE_CLUSTER, titles))
+        if blockers
     ]
     if not parts:
         return ""
-    remedies = ["kubectl delete trainingjobs,preloads,datasets --all --all-namespaces"] if left else []
-    if others:
-        left_names = " ".join(sorted(str(one["name"]) for one in others))
-        remedies.append(f"kubectl delete cacheclusters -n {others[0]['namespace']} {left_names}")
+    remedies = (
+        ["kubectl delete trainingjobs,preloads,datasets --all --all-namespaces"] if dataset_titles else []
+    )
+    if other_caches:
+        left_names = " ".join(sorted(str(metadata["name"]) for metadata in other_caches))
+        remedies.append(f"kubectl delete cacheclusters -n {other_caches[0]['namespace']} {left_names}")
     return (
         f"nothing was deleted: there are {' and '.join(parts)}, which only the running operator can delete cleanly. "
         f"Delete them first: {'; '.join(remedies)}. To uninstall all the same, and leave cached data on the nodes' "
@@ -108,7 +112,8 @@ def _why(cluster: Object, *, patience: float) -> str:
     """What the deletion waits for, in the words of the cluster's own condition."""
     conditions = (cluster.get("status") or {}).get("conditions") or ()
     message = next(
-        (one["message"] for one in conditions if one.get("type") == names.READY), "see the operator's log"
+        (condition["message"] for condition in conditions if condition.get("type") == names.READY),
+        "see the operator's log",
     )
     return (
         f"CacheCluster {_title(cluster)} is still being deleted after {patience:.0f} s: {message}. To uninstall "

@@ -57,22 +57,22 @@ def command(*, namespace: str | None, context: str | None, kubeconfig: Path | No
             return await look(api, namespace=namespace or api.default_namespace or "default")
 
     try:
-        seen = asyncio.run(read())
+        checked = asyncio.run(read())
     except KubeError as error:
         raise click.ClickException(str(error)) from error
-    found = checkup(seen)
-    show(found, namespace=seen.namespace, console=Console())
-    if any(one.state == "lacks" for one in found):
+    findings = checkup(checked)
+    show(findings, namespace=checked.namespace, console=Console())
+    if any(finding.state == "lacks" for finding in findings):
         raise SystemExit(1)
 
 
-def show(found: list[CheckupFinding], *, namespace: str, console: Console) -> None:
+def show(findings: list[CheckupFinding], *, namespace: str, console: Console) -> None:
     titles = {"You": "You", "Namespace": f"Namespace {namespace}", "Cluster": "Cluster"}
     for about, title in titles.items():
         console.print(f"[bold]{escape(title)}[/bold]")
-        for one in found:
-            if one.about == about:
-                console.print(f"  {_MARKS[one.state]}: {escape(one.text)}", soft_wrap=True)
+        for finding in findings:
+            if finding.about == about:
+                console.print(f"  {_MARKS[finding.state]}: {escape(finding.text)}", soft_wrap=True)
 
 
 async def look(api: KubeApi, *, namespace: str) -> Checked:
@@ -156,8 +156,8 @@ async def _pod_refusal(api: KubeApi, namespace: str) -> str | None:
 def _with_driver(plugins: Object) -> str:
     """The node of a CSINode that has the driver of TDCS; else empty."""
     drivers = (plugins.get("spec") or {}).get("drivers") or ()
-    has = any(driver.get("name") == names.CSI_DRIVER for driver in drivers)
-    return str(plugins["metadata"]["name"]) if has else ""
+    has_driver = any(driver.get("name") == names.CSI_DRIVER for driver in drivers)
+    return str(plugins["metadata"]["name"]) if has_driver else ""
 
 
 async def _listed(
@@ -171,8 +171,8 @@ async def _listed(
 async def _home(api: KubeApi, namespace: str) -> tuple[Object | None, bool]:
     """The Namespace, and whether there is one as far as that is known."""
     with contextlib.suppress(ForbiddenError):
-        found = await api.get(NAMESPACES, name=namespace)
-        return found, found is not None
+        home = await api.get(NAMESPACES, name=namespace)
+        return home, home is not None
     return None, True
 
 
@@ -180,26 +180,26 @@ async def _secrets(
     api: KubeApi, namespace: str, datasets: list[Object] | tuple[Object, ...]
 ) -> dict[str, frozenset[str] | None] | None:
     """The fields of the Secrets that Datasets name; None for one that is not there. None: Secrets may not be read."""
-    found: dict[str, frozenset[str] | None] = {}
+    fields_of_secrets: dict[str, frozenset[str] | None] = {}
     for dataset in datasets:
         source = (dataset.get("spec") or {}).get("source") or {}
         name = (source.get("secretRef") or {}).get("name")
-        if not name or name in found:
+        if not name or name in fields_of_secrets:
             continue
         try:
             secret = await api.get(SECRETS, name=name, namespace=namespace)
         except ForbiddenError:
             return None
-        found[name] = None if secret is None else frozenset(secret.get("data") or {})
-    return found
+        fields_of_secrets[name] = None if secret is None else frozenset(secret.get("data") or {})
+    return fields_of_secrets
 
 
 async def _rights(api: KubeApi, namespace: str) -> dict[Right, bool]:
     """Whether the user has each right; nothing where the server does not say."""
-    found: dict[Right, bool] = {}
+    rights: dict[Right, bool] = {}
     for verb, plural in (*IN_NAMESPACE, *IN_CLUSTER):
         resource, _, part = plural.partition("/")
-        asked = {
+        attributes = {
             "verb": verb,
             "resource": resource,
             **({"subresource": part} if part else {}),
@@ -210,11 +210,11 @@ async def _rights(api: KubeApi, namespace: str) -> dict[Right, bool]:
             "apiVersion": SELF_SUBJECT_ACCESS_REVIEWS.api_version,
             "kind": SELF_SUBJECT_ACCESS_REVIEWS.kind,
             "metadata": {},
-            "spec": {"resourceAttributes": asked},
+            "spec": {"resourceAttributes": attributes},
         }
         try:
             answer = await api.create(SELF_SUBJECT_ACCESS_REVIEWS, obj=review)
         except (ForbiddenError, NotFoundError):
             return {}
-        found[verb, plural] = bool((answer.get("status") or {}).get("allowed"))
-    return found
+        rights[verb, plural] = bool((answer.get("status") or {}).get("allowed"))
+    return rights

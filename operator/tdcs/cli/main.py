@@ -84,8 +84,8 @@ class LazyGroup(click.Group):
             return _labs_command(cmd_name)
         if cmd_name not in COMMANDS:
             return super().get_command(ctx, cmd_name)
-        found = getattr(importlib.import_module(COMMANDS[cmd_name][0]), "command", None)
-        return found if isinstance(found, click.Command) else None
+        command = getattr(importlib.import_module(COMMANDS[cmd_name][0]), "command", None)
+        return command if isinstance(command, click.Command) else None
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a subcommand; the sentence with which it ends may have words of others, which give no orders either."""
@@ -100,9 +100,9 @@ class LazyGroup(click.Group):
             raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        own = {name: command.get_short_help_str() for name, command in self.commands.items()}
+        own_commands = {name: command.get_short_help_str() for name, command in self.commands.items()}
         lazy = {name: text for name, (_, text) in COMMANDS.items()}
-        lines = sorted({**own, **lazy, **LABS_COMMANDS}.items())
+        lines = sorted({**own_commands, **lazy, **LABS_COMMANDS}.items())
         for title, of_pods in (("Commands", False), ("Run by the chart's pods", True)):
             with formatter.section(title):
                 formatter.write_dl([line for line in lines if (line[0] in OF_PODS) == of_pods])
@@ -117,8 +117,8 @@ def _labs_command(name: str) -> click.Command:
     from importlib.metadata import entry_points  # takes 0.7 MiB, which processes of pods keep
 
     for point in entry_points(group=ENTRY_POINTS, name=name):
-        found: click.Command = point.load()
-        return found
+        command: click.Command = point.load()
+        return command
     raise click.ClickException(
         f"tdcs {name} is in the distribution tdcs-labs, which is not installed: "
         "run pip install ./labs in a checkout of TDCS"

@@ -60,23 +60,27 @@ def command(control: str, targets: tuple[str, ...], timeout: float, report: Path
     Ends with 0 when no target took a connection, 1 when one did, 2 when nothing can be concluded.
     """
     parsed = {text: _target(text) for text in targets}
-    found = asyncio.run(probe(control=_target(control), targets=parsed, seconds=timeout))
+    probed = asyncio.run(probe(control=_target(control), targets=parsed, seconds=timeout))
     if report is not None:
-        report.write_text(found.render())
+        report.write_text(probed.render())
         return
-    for name, listed in (("reached", found.reached), ("closed", found.closed), ("no address", found.unnamed)):
-        for one in listed:
-            click.echo(f"{name}: {one}")
-    if found.reached:
+    for name, listed in (
+        ("reached", probed.reached),
+        ("closed", probed.closed),
+        ("no address", probed.unnamed),
+    ):
+        for address in listed:
+            click.echo(f"{name}: {address}")
+    if probed.reached:
         click.echo("the network does not enforce NetworkPolicies, or one of them admits strangers", err=True)
         sys.exit(1)
-    if not found.control or found.unnamed:
-        what = (
+    if not probed.control or probed.unnamed:
+        shortage = (
             "names were not found, which they are not before their pods are Ready"
-            if found.control
+            if probed.control
             else f"{control} is not reached either"
         )
-        click.echo(f"nothing is proven: {what}", err=True)
+        click.echo(f"nothing is proven: {shortage}", err=True)
         sys.exit(2)
 
 
@@ -85,7 +89,7 @@ async def probe(*, control: Target, targets: dict[str, Target], seconds: float) 
         *(reach(target, seconds=seconds) for target in (control, *targets.values()))
     )
     by_outcome = {
-        outcome: tuple(name for name, found in zip(targets, outcomes, strict=True) if found is outcome)
+        outcome: tuple(name for name, result in zip(targets, outcomes, strict=True) if result is outcome)
         for outcome in Reach
     }
     return ProbeReport(
@@ -98,16 +102,16 @@ async def probe(*, control: Target, targets: dict[str, Target], seconds: float) 
 
 async def reach(target: Target, *, seconds: float, pause: float = PAUSE_SECONDS) -> Reach:
     host, port = target
-    for left in reversed(range(TRIES)):
+    for tries_left in reversed(range(TRIES)):
         try:
-            found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
             break
         except socket.gaierror:
-            if not left:
+            if not tries_left:
                 return Reach.UNNAMED
             await asyncio.sleep(pause)
-    addresses: Iterable[str] = {str(info[4][0]) for info in found}
-    connected = await asyncio.gather(*(_connects(one, port, seconds) for one in addresses))
+    addresses: Iterable[str] = {str(info[4][0]) for info in infos}
+    connected = await asyncio.gather(*(_connects(address, port, seconds) for address in addresses))
     return Reach.REACHED if any(connected) else Reach.CLOSED
 
 

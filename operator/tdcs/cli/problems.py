@@ -32,8 +32,8 @@ LASTS_SECONDS: Final = 300.0
 
 def problems(objects: Mapping[str, Sequence[Object]], *, now: str) -> Iterator[ObjectProblem]:
     """What needs a person, in the objects of each kind; `now`: the time."""
-    for kind, found in objects.items():
-        for obj in found:
+    for kind, objects_of_kind in objects.items():
+        for obj in objects_of_kind:
             metadata = obj["metadata"]
             for message in dict.fromkeys((*_complaints(obj), *_hindrances(kind, obj), *_remains(obj, now))):
                 yield ObjectProblem(
@@ -51,21 +51,21 @@ NAMED_TOGETHER: Final = 4
 """So many objects with the same problem are named; the others are counted."""
 
 
-def once(found: Iterable[ObjectProblem]) -> Iterator[str]:
+def once(problems_of_objects: Iterable[ObjectProblem]) -> Iterator[str]:
     """A line for each problem, with every message once: objects of a kind with the same problem share a line, and what
     another one's message repeats of an earlier one's (a job says what its Dataset lacks) becomes a reference."""
     groups: dict[tuple[str, str], list[str]] = {}
-    for each in found:
-        title = f"{each.namespace}/{each.name}" if each.namespace else each.name
-        groups.setdefault((each.kind, each.message), []).append(title)
-    said: list[tuple[str, str]] = []
+    for problem in problems_of_objects:
+        title = f"{problem.namespace}/{problem.name}" if problem.namespace else problem.name
+        groups.setdefault((problem.kind, problem.message), []).append(title)
+    groups_before: list[tuple[str, str]] = []
     for (kind, message), titles in groups.items():
         text = message
-        for earlier, where in said:
+        for earlier, where in groups_before:
             if earlier in text:
                 text = text.replace(earlier, "as above" if where == f"{kind} {titles[0]}" else f"see {where}")
         if len(message) >= REPEATED_CHARACTERS:
-            said.append((message, f"{kind} {titles[0]}"))
+            groups_before.append((message, f"{kind} {titles[0]}"))
         more = f" and {len(titles) - NAMED_TOGETHER} more" if len(titles) > NAMED_TOGETHER else ""
         yield f"{kind} {', '.join(titles[:NAMED_TOGETHER])}{more}: {text}"
 
@@ -121,8 +121,8 @@ def _remains(obj: Object, now: str) -> list[str]:
     if _status(obj).get("state") == "Deleting" and ready.get("message"):
         why = str(ready["message"])
     else:
-        kept = ", ".join(metadata.get("finalizers") or ()) or "none"
-        why = f"its finalizers ({kept}) are not removed: see its events, and whether the operator runs"
+        finalizers = ", ".join(metadata.get("finalizers") or ()) or "none"
+        why = f"its finalizers ({finalizers}) are not removed: see its events, and whether the operator runs"
     return [f"deleted at {since}, and still there: {why}"]
 
 
@@ -137,4 +137,4 @@ def _status(obj: Object) -> Mapping[str, Any]:
 
 def _condition(obj: Object, kind: str) -> Mapping[str, Any]:
     conditions = _status(obj).get("conditions") or ()
-    return next((one for one in conditions if one.get("type") == kind), {})
+    return next((condition for condition in conditions if condition.get("type") == kind), {})

@@ -111,7 +111,7 @@ async def stop_queue(api: KubeApi, *, namespace: str, policy: StopPolicy) -> lis
         await api.merge(NAMESPACES, name=namespace, patch={"metadata": {"annotations": annotations}})
     except NotFoundError as error:
         raise click.ClickException(f"there is no namespace {namespace}; -n chooses another one") from error
-    said = {
+    effect = {
         StopPolicy.NONE: "jobs start in their turn",
         StopPolicy.HOLD: "no job starts; those that run go on (--drain suspends them, too)",
         StopPolicy.DRAIN: "no job starts, and those that run are suspended and queue again",
@@ -119,7 +119,7 @@ async def stop_queue(api: KubeApi, *, namespace: str, policy: StopPolicy) -> lis
     undo = (
         "" if policy is StopPolicy.NONE else f"; tdcs queue resume --all -n {namespace} lets jobs start again"
     )
-    lines = [f"namespace {namespace}: {said[policy]}{undo}"]
+    lines = [f"namespace {namespace}: {effect[policy]}{undo}"]
     queued = [job for job in await _waiting(api, namespace) if names.KUEUE_QUEUE in _labels(job)]
     if queued and policy is not StopPolicy.NONE:
         lines.append(
@@ -141,12 +141,12 @@ async def suspend(api: KubeApi, *, namespace: str, jobs: tuple[str, ...], suspen
         await _existing(api, namespace=namespace, name=name)
         patch = {"spec": {"runPolicy": {"suspend": suspended}}}
         await api.merge(TRAINING_JOBS, name=name, namespace=namespace, patch=patch)
-        said = (
+        effect = (
             f"is suspended; tdcs queue resume {name} -n {namespace} lets it queue again"
             if suspended
             else "queues again"
         )
-        lines.append(f"TrainingJob {namespace}/{name} {said}")
+        lines.append(f"TrainingJob {namespace}/{name} {effect}")
     return lines
 
 
@@ -167,14 +167,14 @@ async def move_job(api: KubeApi, *, namespace: str, name: str, first: bool) -> l
             f"then by age; no rank counts there. Give it another priority: kubectl label trainingjob {name} -n "
             f"{namespace} --overwrite kueue.x-k8s.io/priority-class=CLASS (kubectl get workloadpriorityclasses)"
         )
-    others = [
-        other
-        for other in await _waiting(api, namespace)
-        if other["metadata"]["name"] != name and not _kueue_queue(other)
+    other_jobs = [
+        job
+        for job in await _waiting(api, namespace)
+        if job["metadata"]["name"] != name and not _kueue_queue(job)
     ]
-    rank = rank_of_move(_rank(job), other_ranks=map(_rank, others), first=first)
+    rank = rank_of_move(_rank(job), other_ranks=map(_rank, other_jobs), first=first)
     if abs(rank) > MOST_RANK:
-        furthest = max(others, key=lambda other: abs(_rank(other)))
+        furthest = max(other_jobs, key=lambda job: abs(_rank(job)))
         found = furthest["metadata"]["name"]
         raise click.ClickException(
             f"TrainingJob {namespace}/{name} cannot have rank {rank}: ranks go from -{MOST_RANK} to {MOST_RANK}, and "
@@ -184,15 +184,15 @@ async def move_job(api: KubeApi, *, namespace: str, name: str, first: bool) -> l
         patch = {"spec": {"scheduling": {"rank": rank}}}
         await api.merge(TRAINING_JOBS, name=name, namespace=namespace, patch=patch)
     where = "before" if first else "behind"
-    count = f"{len(others)} other waiting job{'' if len(others) == 1 else 's'} of its namespace"
+    count = f"{len(other_jobs)} other waiting job{'' if len(other_jobs) == 1 else 's'} of its namespace"
     return [f"TrainingJob {namespace}/{name} has rank {rank}: {where} {count}, where these have its priority"]
 
 
 async def _existing(api: KubeApi, *, namespace: str, name: str) -> Object:
-    found = await api.get(TRAINING_JOBS, name=name, namespace=namespace)
-    if found is None:
+    job = await api.get(TRAINING_JOBS, name=name, namespace=namespace)
+    if job is None:
         raise click.ClickException(f"there is no TrainingJob {name} in namespace {namespace}")
-    return found
+    return job
 
 
 async def _waiting(api: KubeApi, namespace: str) -> list[Object]:
@@ -206,7 +206,10 @@ async def _waiting(api: KubeApi, namespace: str) -> list[Object]:
 
 def _is_admitted(job: Object) -> bool:
     conditions = (job.get("status") or {}).get("conditions") or ()
-    return any(one.get("type") == names.ADMITTED and one.get("status") == "True" for one in conditions)
+    return any(
+        condition.get("type") == names.ADMITTED and condition.get("status") == "True"
+        for condition in conditions
+    )
 
 
 def _kueue_queue(job: Object) -> str:

@@ -72,12 +72,12 @@ async def smoke_test(*, api: KubeApi, obj: Object, seconds: float, poll: float =
     try:
         deadline = time.monotonic() + seconds
         while True:
-            found = await api.get(TRAINING_JOBS, name=name, namespace=namespace)
-            conditions = {entry["type"]: entry for entry in _conditions(found)}
-            if found is None or _holds(conditions, "Failed") or time.monotonic() > deadline:
+            current = await api.get(TRAINING_JOBS, name=name, namespace=namespace)
+            conditions = {entry["type"]: entry for entry in _conditions(current)}
+            if current is None or _holds(conditions, "Failed") or time.monotonic() > deadline:
                 raise SmokeTestError(_story(namespace, name, conditions, seconds))
             if _holds(conditions, "Succeeded"):
-                return found
+                return current
             await asyncio.sleep(poll)
     finally:
         await api.delete(TRAINING_JOBS, name=name, namespace=namespace)
@@ -122,8 +122,8 @@ def _pod(image: str, pull_secrets: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _conditions(found: Object | None) -> list[dict[str, Any]]:
-    return ((found or {}).get("status") or {}).get("conditions") or []
+def _conditions(job: Object | None) -> list[dict[str, Any]]:
+    return ((job or {}).get("status") or {}).get("conditions") or []
 
 
 def _holds(conditions: dict[str, dict[str, Any]], kind: str) -> bool:

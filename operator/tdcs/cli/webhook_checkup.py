@@ -56,7 +56,7 @@ def asked_services(
 
 
 def webhook_checkup(
-    seen: Webhooks, *, namespace: str, labels: Mapping[str, str] | None, now: str
+    webhooks: Webhooks, *, namespace: str, labels: Mapping[str, str] | None, now: str
 ) -> Iterator[Said]:
     """What keeps webhooks from answering.
 
@@ -64,7 +64,7 @@ def webhook_checkup(
         labels: those of the namespace; None: they are unknown.
         now: the time, as in Kubernetes objects.
     """
-    if seen.configurations is None:
+    if webhooks.configurations is None:
         yield (
             "unknown",
             (
@@ -73,16 +73,18 @@ def webhook_checkup(
             ),
         )
         return
-    problems = [*_missing(seen), *_faults(seen, namespace=namespace, labels=labels, now=now)]
+    problems = [*_missing(webhooks), *_faults(webhooks, namespace=namespace, labels=labels, now=now)]
     yield from problems
     if not problems:
         yield "ok", "the webhooks that are asked about pods of the namespace can answer"
 
 
-def _missing(seen: Webhooks) -> Iterator[Said]:
+def _missing(webhooks: Webhooks) -> Iterator[Said]:
     """The Service of TDCS's webhook, and no configuration that asks it: the two are of one release."""
-    called = {_service(hook) for configuration in seen.configurations or () for hook in _hooks(configuration)}
-    for service in seen.services or ():
+    called = {
+        _service(hook) for configuration in webhooks.configurations or () for hook in _hooks(configuration)
+    }
+    for service in webhooks.services or ():
         metadata = service["metadata"]
         ports = {port.get("name") for port in (service.get("spec") or {}).get("ports") or ()}
         key = (str(metadata.get("namespace") or names.SYSTEM_NAMESPACE), str(metadata["name"]))
@@ -96,14 +98,16 @@ def _missing(seen: Webhooks) -> Iterator[Said]:
             )
 
 
-def _faults(seen: Webhooks, *, namespace: str, labels: Mapping[str, str] | None, now: str) -> Iterator[Said]:
-    for configuration in seen.configurations or ():
+def _faults(
+    webhooks: Webhooks, *, namespace: str, labels: Mapping[str, str] | None, now: str
+) -> Iterator[Said]:
+    for configuration in webhooks.configurations or ():
         own = _is_own(configuration)
         for hook in _hooks(configuration):
             if not own and not _holds_pods(hook, namespace=namespace, labels=labels):
                 continue
             name = f"webhook {hook.get('name')} ({configuration['metadata']['name']})"
-            for fault, remedy in _reasons(seen, hook, own=own, now=now):
+            for fault, remedy in _reasons(webhooks, hook, own=own, now=now):
                 if remedy is None:
                     yield "unknown", f"whether {name} answers is unknown: {fault}"
                 elif own:

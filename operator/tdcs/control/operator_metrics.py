@@ -230,7 +230,7 @@ class _States(Collector):
             "dataset_copies",
             "Copies by kind: spec (those of spec.placement.copies), clone (further ones for jobs that would wait).",
             (*_DATASET, "kind"),
-            (each for obj in filter(_status, datasets) for each in _copies(obj)),
+            (copy for obj in filter(_status, datasets) for copy in _copies(obj)),
         )
         times = ((obj, _status(obj).get("lastSourceCheckTime")) for obj in datasets)
         yield _gauge(
@@ -320,8 +320,8 @@ class _States(Collector):
                 "Of those, seconds in which they waited for their next batch.",
             ),
         ):
-            told = ((job, stall[field]) for job, stall in stalls if stall.get(field) is not None)
-            yield _gauge(f"trainingjob_{name}", text, _JOB, told)
+            values = ((job, stall[field]) for job, stall in stalls if stall.get(field) is not None)
+            yield _gauge(f"trainingjob_{name}", text, _JOB, values)
 
     @staticmethod
     def _workers(clusters: list[Object]) -> Iterator[GaugeMetricFamily]:
@@ -378,8 +378,8 @@ def _gauge(
 def _numbers(
     name: str, text: str, *, labels: tuple[str, ...], objects: list[Object], field: str
 ) -> GaugeMetricFamily:
-    found = ((_names(obj), _status(obj)[field]) for obj in objects if field in _status(obj))
-    return _gauge(name, text, labels, found)
+    values = ((_names(obj), _status(obj)[field]) for obj in objects if field in _status(obj))
+    return _gauge(name, text, labels, values)
 
 
 def _state(kind: str, labels: tuple[str, ...], objects: list[Object]) -> GaugeMetricFamily:
@@ -402,9 +402,9 @@ def _copies(obj: Object) -> Iterator[tuple[tuple[str, ...], float]]:
 def _waiting_since(job: Object) -> float | None:
     """Since when a job waits that does not run: of one that was never admitted since its data was ready, else since it
     queued again."""
-    found = {each.get("type"): each for each in _status(job).get("conditions") or ()}
-    queued, data = found.get(QUEUED, {}), found.get(DATA_READY, {})
-    if queued.get("status") != "True" or found.get(ADMITTED, {}).get("status") == "True":
+    conditions = {condition.get("type"): condition for condition in _status(job).get("conditions") or ()}
+    queued, data = conditions.get(QUEUED, {}), conditions.get(DATA_READY, {})
+    if queued.get("status") != "True" or conditions.get(ADMITTED, {}).get("status") == "True":
         return None
     begins = data if not _status(job).get("startTime") and data.get("status") == "True" else queued
     return datetime.datetime.fromisoformat(begins["lastTransitionTime"]).timestamp()

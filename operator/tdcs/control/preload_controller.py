@@ -50,47 +50,47 @@ class PreloadController:
             invalid = Conclusion(state="Failed", reason=INVALID, message=explain_invalid(error))
             await self._publish(obj, invalid, PreloadStatus(state="Failed", message=shorten(invalid.message)))
             return None
-        known = preload.status or PreloadStatus()
-        if self._runs_again(key, preload, known) or _was_invalid(known):
+        previous = preload.status or PreloadStatus()
+        if self._runs_again(key, preload, previous) or _was_invalid(previous):
             # It has brought nothing: as it was then it could not be understood, or it ended for a Dataset that is gone.
-            preload, known = preload.model_copy(update={"status": None}), PreloadStatus()
-        if is_true(known.conditions, names.COMPLETE) or is_true(known.conditions, names.FAILED):
+            preload, previous = preload.model_copy(update={"status": None}), PreloadStatus()
+        if is_true(previous.conditions, names.COMPLETE) or is_true(previous.conditions, names.FAILED):
             self._stuck_since.pop(key, None)
-            if known.observed_generation != obj["metadata"].get("generation", 0):
+            if previous.observed_generation != obj["metadata"].get("generation", 0):
                 # What has ended is not changed by, say, another ttl; but who waits for the status sees it answered.
                 await publish_status(
-                    context=self._context, resource=PRELOADS, obj=obj, status=known, findings=()
+                    context=self._context, resource=PRELOADS, obj=obj, status=previous, findings=()
                 )
-            return await self._after(key, preload, known)
-        view = self._patient(key, self._view(key, obj, preload, known))
-        found = conclusions.conclude(view)
-        wanted = conclusions.status_of(view, conclusion=found, now=self._context.now())
-        await self._publish(obj, found, wanted)
-        if found.state in {"Complete", "Failed"}:
+            return await self._after(key, preload, previous)
+        view = self._patient(key, self._view(key, obj, preload, previous))
+        conclusion = conclusions.conclude(view)
+        new_status = conclusions.status_of(view, conclusion=conclusion, now=self._context.now())
+        await self._publish(obj, conclusion, new_status)
+        if conclusion.state in {"Complete", "Failed"}:
             # The Dataset keeps what was brought, or lets go of what could not be brought whole.
             self._wake_dataset(key, preload)
             return SHORTEST
-        if found.state == "Scheduled":
+        if conclusion.state == "Scheduled":
             return min(view.starts_in + 1, self._context.settings.resync_seconds)
-        moving = found.state in {"Loading", "Verifying"}
+        moving = conclusion.state in {"Loading", "Verifying"}
         return self._context.settings.progress_seconds if moving else SLOW_RETRY
 
-    def _runs_again(self, key: WorkKey, preload: Preload, known: PreloadStatus) -> bool:
+    def _runs_again(self, key: WorkKey, preload: Preload, previous: PreloadStatus) -> bool:
         """Whether it ended for an earlier Dataset of the name, and is run for the one that there is now."""
         owner = self._context.stores.datasets.get((key.namespace, preload.spec.dataset_ref.name))
         if owner is None:
             return False
         uid = str(owner["metadata"].get("uid") or "")
-        if not wants.is_of_another(known, dataset_uid=uid):
+        if not wants.is_of_another(previous, dataset_uid=uid):
             return False
-        others = self._siblings(key, preload)
-        return wants.runs_again(preload, name=key.name, preloads=others, dataset_uid=uid)
+        siblings = self._siblings(key, preload)
+        return wants.runs_again(preload, name=key.name, preloads=siblings, dataset_uid=uid)
 
     def _siblings(self, key: WorkKey, preload: Preload) -> list[tuple[str, Preload]]:
-        found = mount_readers.preloads_of(
+        preloads = mount_readers.preloads_of(
             stores=self._context.stores, namespace=key.namespace, dataset=preload.spec.dataset_ref.name
         )
-        return [(name, one) for name, _, one in found]
+        return [(name, sibling) for name, _, sibling in preloads]
 
     def _patient(self, key: WorkKey, view: PreloadView) -> PreloadView:
         """The view with whether what cannot be had has been tried for long enough."""
@@ -102,10 +102,10 @@ class PreloadController:
             view, gives_up=self._clock() - since >= self._context.settings.give_up_seconds
         )
 
-    def _view(self, key: WorkKey, obj: Object, preload: Preload, known: PreloadStatus) -> PreloadView:
+    def _view(self, key: WorkKey, obj: Object, preload: Preload, previous: PreloadStatus) -> PreloadView:
         now, spec = self._context.now(), preload.spec
         view = PreloadView(
-            known=known,
+            known=previous,
             suspended=spec.suspend,
             starts_in=wants.seconds_until(spec.start_time, now=now),
             start=spec.start_time or "",
@@ -150,76 +150,80 @@ class PreloadController:
             dataset_uid=str(owner["metadata"].get("uid") or ""),
             now=now,
         )
-        found, progress = report.placements.get(mine), report.progress.get(mine)
+        placement, progress = report.placements.get(mine), report.progress.get(mine)
         if progress is not None:
-            view = dataclasses.replace(view, placement=found, progress=progress)
+            view = dataclasses.replace(view, placement=placement, progress=progress)
         if not is_true(dataset.status.conditions, names.MOUNTED):
             # Its Dataset has lost the cache, or its mount: nothing is known before it has them back.
             return dataclasses.replace(
                 view, waiting=("DatasetNotReady", _why(dataset, spec.dataset_ref.name))
             )
-        if found is None or progress is None or dataclasses.replace(found.want, ids=()) != expected:
+        if placement is None or progress is None or dataclasses.replace(placement.want, ids=()) != expected:
             self._wake_dataset(key, preload)  # it has not looked at this Preload yet, or at what it says now
-            same = found is not None and found.want.subset == expected.subset
-            return view if same else dataclasses.replace(view, placement=None)
+            is_expected = placement is not None and placement.want.subset == expected.subset
+            return view if is_expected else dataclasses.replace(view, placement=None)
         return dataclasses.replace(
             view,
-            assigned=set(found.nodes) <= report.current,
+            assigned=set(placement.nodes) <= report.current,
             failures=report.failures,
             away=report.away if progress.failed_bytes else "",
             checks=report.checks(expected.check),
         )
 
-    async def _after(self, key: WorkKey, preload: Preload, known: PreloadStatus) -> float | None:
+    async def _after(self, key: WorkKey, preload: Preload, previous: PreloadStatus) -> float | None:
         ttl = preload.spec.ttl_seconds_after_finished
         if ttl is None:
             return None
-        left = ttl - conclusions.ended_seconds(known, now=self._context.now())
-        if left > 0:
-            return left + 1
-        if is_true(known.conditions, names.COMPLETE) and not self._is_kept(key, preload, known):
+        seconds_left = ttl - conclusions.ended_seconds(previous, now=self._context.now())
+        if seconds_left > 0:
+            return seconds_left + 1
+        if is_true(previous.conditions, names.COMPLETE) and not self._is_kept(key, preload, previous):
             self._wake_dataset(key, preload)
             return self._context.settings.progress_seconds
         await self._context.api.delete(PRELOADS, name=key.name, namespace=key.namespace)
         return None
 
-    def _is_kept(self, key: WorkKey, preload: Preload, known: PreloadStatus) -> bool:
+    def _is_kept(self, key: WorkKey, preload: Preload, previous: PreloadStatus) -> bool:
         """Whether the Dataset's status remembers what was loaded, or never will: it has changed or gone since, or
         keeps newer ones only."""
         obj = self._context.stores.datasets.get((key.namespace, preload.spec.dataset_ref.name))
-        if obj is None or obj["metadata"].get("generation") != known.dataset_generation:
+        if obj is None or obj["metadata"].get("generation") != previous.dataset_generation:
             return True
         try:
             dataset = Dataset.model_validate(obj)
         except ValidationError:
             return False  # its own pass says so
-        kept = dataset.status.kept if dataset.status is not None else []
+        remembered = dataset.status.kept if dataset.status is not None else []
         due = wants.kept_now(
-            previous=kept,
+            previous=remembered,
             preloads=self._siblings(key, preload),
-            generation=known.dataset_generation,
+            generation=previous.dataset_generation,
             dataset_uid=str(obj["metadata"].get("uid") or ""),
         )
-        return any(one.name == key.name for one in kept) or all(one.name != key.name for one in due)
+        return any(entry.name == key.name for entry in remembered) or all(
+            entry.name != key.name for entry in due
+        )
 
     def _wake_dataset(self, key: WorkKey, preload: Preload) -> None:
         self._context.queue.add(WorkKey(DATASETS, key.namespace, preload.spec.dataset_ref.name))
 
-    async def _publish(self, obj: Object, found: Conclusion, wanted: PreloadStatus) -> None:
+    async def _publish(self, obj: Object, conclusion: Conclusion, new_status: PreloadStatus) -> None:
         await publish_status(
             context=self._context,
             resource=PRELOADS,
             obj=obj,
-            status=wanted,
-            findings=conclusions.findings_of(found),
+            status=new_status,
+            findings=conclusions.findings_of(conclusion),
         )
 
 
-def _was_invalid(known: PreloadStatus) -> bool:
-    return any(one.type == names.FAILED and one.reason == INVALID for one in known.conditions)
+def _was_invalid(status: PreloadStatus) -> bool:
+    return any(
+        condition.type == names.FAILED and condition.reason == INVALID for condition in status.conditions
+    )
 
 
 def _why(dataset: Dataset, name: str) -> str:
     conditions = dataset.status.conditions if dataset.status else []
-    ready = next((one.message for one in conditions if one.type == names.READY), "")
+    ready = next((condition.message for condition in conditions if condition.type == names.READY), "")
     return f"it waits for Dataset {name}" + (f": {ready}" if ready else "")

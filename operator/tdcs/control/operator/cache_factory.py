@@ -69,7 +69,7 @@ def cluster_caches(
 
     def make(cluster: str) -> Cache:
         agents = HttpAgents(tls=tls)
-        made = cache_of(
+        cache = cache_of(
             cluster,
             objects,
             api=api,
@@ -86,8 +86,8 @@ def cluster_caches(
             patience=MASTER_PATIENCE,
             identify=identify,
         )
-        sweep = sweep_exports(cluster, objects, engine=made.engine, master=master)
-        return replace(made, alongside=asyncio.create_task(sweep, name=f"exports of {cluster}"))
+        sweep = sweep_exports(cluster, objects, engine=cache.engine, master=master)
+        return replace(cache, alongside=asyncio.create_task(sweep, name=f"exports of {cluster}"))
 
     return CachePool(
         make=make,
@@ -107,8 +107,11 @@ async def sweep_exports(
     """
 
     def has_master() -> bool:
-        found = objects.cache_cluster(cluster)
-        return found is not None and (found.get("spec") or {}).get("engine", "Alluxio") == "Alluxio"
+        cache_cluster = objects.cache_cluster(cluster)
+        return (
+            cache_cluster is not None
+            and (cache_cluster.get("spec") or {}).get("engine", "Alluxio") == "Alluxio"
+        )
 
     sweep = ExportSweep(
         master=master,
@@ -171,28 +174,28 @@ def cache_of(
 
 def agent_hosts(objects: ClusterObjects, *, cluster: str, namespace: str) -> dict[str, str]:
     """The host of each node's agent, by the StatefulSets of the cluster's workers."""
-    wanted = {names.LABEL_CACHE_CLUSTER: cluster, names.LABEL_COMPONENT: names.COMPONENT_WORKER}
-    found = {}
+    worker_labels = {names.LABEL_CACHE_CLUSTER: cluster, names.LABEL_COMPONENT: names.COMPONENT_WORKER}
+    hosts = {}
     for (home, _), child in objects.stateful_sets.items():
         metadata = child["metadata"]
         node = (metadata.get("annotations") or {}).get(names.ANNOTATION_NODE)
-        if home == namespace and node and wanted.items() <= (metadata.get("labels") or {}).items():
-            found[str(node)] = names.worker_host(cluster=cluster, node=str(node), namespace=namespace)
-    return found
+        if home == namespace and node and worker_labels.items() <= (metadata.get("labels") or {}).items():
+            hosts[str(node)] = names.worker_host(cluster=cluster, node=str(node), namespace=namespace)
+    return hosts
 
 
 def agent_addresses(workers: Sequence[WorkerInfo], *, secure: bool = False) -> dict[str, AgentAddress]:
     """Where the agents next to these workers are. An agent may answer though its worker is lost."""
-    found = {}
+    addresses = {}
     scheme = "https" if secure else "http"
     for worker in workers:
         host = worker.address.rpartition(":")[0]
         if host:
-            found[worker.name] = AgentAddress(
+            addresses[worker.name] = AgentAddress(
                 url=f"{scheme}://{at(host, names.AGENT_CONTROL_PORT)}",
                 blocks=at(host, names.AGENT_BLOCK_PORT),
             )
-    return found
+    return addresses
 
 
 @asynccontextmanager

@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 def asked(obj: Object) -> tuple[Any, ...]:
     """What of an object others decide: everything but its status and the server's book-keeping."""
     metadata = obj["metadata"]
-    kept = (
+    fields = (
         "uid",
         "generation",
         "deletionTimestamp",
@@ -36,7 +36,7 @@ def asked(obj: Object) -> tuple[Any, ...]:
         "annotations",
         "ownerReferences",
     )
-    return tuple(metadata.get(field) for field in kept)
+    return tuple(metadata.get(field) for field in fields)
 
 
 def places(dataset: Object | None) -> object:
@@ -57,7 +57,8 @@ def standing(dataset: Object | None) -> object:
         return None
     status = dataset.get("status") or {}
     conditions = [
-        (one.get("type"), one.get("status"), one.get("reason")) for one in status.get("conditions") or ()
+        (condition.get("type"), condition.get("status"), condition.get("reason"))
+        for condition in status.get("conditions") or ()
     ]
     copies = [
         (copy.get("id"), [node.get("name") for node in copy.get("nodes") or ()])

@@ -19,25 +19,28 @@ ADDRESSES: Final = frozenset({"InternalIP", "ExternalIP"})
 def kept_node(node: Object) -> Object:
     """A node without what no decision reads: its images, volumes, annotations, managers and heartbeats."""
     metadata, spec, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
-    found: dict[str, Any] = {field: metadata[field] for field in METADATA if metadata.get(field)}
-    found["labels"] = _shared(metadata.get("labels") or {})
-    told = {
+    slim_metadata: dict[str, Any] = {field: metadata[field] for field in METADATA if metadata.get(field)}
+    slim_metadata["labels"] = _shared(metadata.get("labels") or {})
+    slim_status = {
         "allocatable": _shared(status.get("allocatable") or {}),
         "addresses": [
-            _shared(each) for each in status.get("addresses") or () if each.get("type") in ADDRESSES
+            _shared(address) for address in status.get("addresses") or () if address.get("type") in ADDRESSES
         ],
         "conditions": _conditions(status.get("conditions") or ()),
     }
     return {
-        "metadata": found,
+        "metadata": slim_metadata,
         "spec": {field: _shared(spec[field]) for field in SPEC if spec.get(field)},
-        "status": {field: value for field, value in told.items() if value},
+        "status": {field: value for field, value in slim_status.items() if value},
     }
 
 
 def _conditions(conditions: Sequence[Mapping[str, Any]]) -> list[Any]:
-    of_interest = (each for each in conditions if each.get("type") in CONDITIONS)
-    return [{field: _shared(each[field]) for field in CONDITION if field in each} for each in of_interest]
+    of_interest = (condition for condition in conditions if condition.get("type") in CONDITIONS)
+    return [
+        {field: _shared(condition[field]) for field in CONDITION if field in condition}
+        for condition in of_interest
+    ]
 
 
 def _shared(value: Any) -> Any:
@@ -45,5 +48,5 @@ def _shared(value: Any) -> Any:
     if isinstance(value, str):
         return sys.intern(value)
     if isinstance(value, Mapping):
-        return {sys.intern(key): _shared(each) for key, each in value.items()}
-    return [_shared(each) for each in value] if isinstance(value, list) else value
+        return {sys.intern(key): _shared(item) for key, item in value.items()}
+    return [_shared(item) for item in value] if isinstance(value, list) else value

@@ -27,16 +27,16 @@ def kept_pod(pod: Object) -> Object:
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     labels = metadata.get("labels") or {}
     index = (metadata.get("annotations") or {}).get(names.ANNOTATION_COMPLETION_INDEX)
-    found: dict[str, Any] = {field: metadata[field] for field in METADATA if field in metadata}
-    found["labels"] = _labels(*(str(labels.get(each) or "") for each in LABELS))
+    slim_metadata: dict[str, Any] = {field: metadata[field] for field in METADATA if field in metadata}
+    slim_metadata["labels"] = _labels(*(str(labels.get(label) or "") for label in LABELS))
     if index is not None:
-        found["annotations"] = _annotations(str(index))
+        slim_metadata["annotations"] = _annotations(str(index))
     owners = metadata.get("ownerReferences") or ()
-    found["ownerReferences"] = _owners(
-        tuple((str(each.get("uid")), bool(each.get("controller"))) for each in owners)
+    slim_metadata["ownerReferences"] = _owners(
+        tuple((str(owner.get("uid")), bool(owner.get("controller"))) for owner in owners)
     )
     return {
-        "metadata": found,
+        "metadata": slim_metadata,
         "spec": _spec(str(spec.get("nodeName") or ""), str(spec.get("schedulerName") or "")),
         "status": _status(status),
         "takes": takes_of(pod),
@@ -47,21 +47,26 @@ def kept_pod(pod: Object) -> Object:
 
 def _status(status: Mapping[str, Any]) -> Mapping[str, Any]:
     phase = str(status.get("phase") or "Pending")
-    conditions = [each for each in status.get("conditions") or () if each.get("type") in CONDITIONS]
+    conditions = [
+        condition for condition in status.get("conditions") or () if condition.get("type") in CONDITIONS
+    ]
     quiet = tuple(
-        tuple(str(each.get(field) or "") for field in CONDITION)
-        for each in conditions
-        if not each.get("message")
+        tuple(str(condition.get(field) or "") for field in CONDITION)
+        for condition in conditions
+        if not condition.get("message")
     )
-    found: dict[str, Any] = {"phase": _one(phase), "conditions": [_condition(each) for each in conditions]}
+    slim_status: dict[str, Any] = {
+        "phase": _one(phase),
+        "conditions": [_condition(condition) for condition in conditions],
+    }
     for field in ("reason", "message"):
         if status.get(field):
-            found[field] = _text(status[field])
+            slim_status[field] = _text(status[field])
     for field in ("initContainerStatuses", "containerStatuses"):
         if containers := _containers(status.get(field) or ()):
-            found[field] = containers
-    says_no_more = len(found) == len(_quiet_status("", ())) and len(quiet) == len(conditions)
-    return _quiet_status(phase, quiet) if says_no_more else found
+            slim_status[field] = containers
+    says_no_more = len(slim_status) == len(_quiet_status("", ())) and len(quiet) == len(conditions)
+    return _quiet_status(phase, quiet) if says_no_more else slim_status
 
 
 def _condition(condition: Mapping[str, Any]) -> Mapping[str, str]:
@@ -73,10 +78,10 @@ def _condition(condition: Mapping[str, Any]) -> Mapping[str, str]:
 
 def _containers(statuses: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The containers that wait or have ended; those that run say nothing."""
-    found = []
-    for each in statuses:
-        state = each.get("state") or {}
-        told = {
+    containers = []
+    for container in statuses:
+        state = container.get("state") or {}
+        states = {
             kind: {
                 field: _text(value) if isinstance(value, str) else value
                 for field in ("reason", "message", "exitCode", "finishedAt")
@@ -85,9 +90,9 @@ def _containers(statuses: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             for kind in ("waiting", "terminated")
             if state.get(kind)
         }
-        if told:
-            found.append({"name": each.get("name", ""), "state": told})
-    return found
+        if states:
+            containers.append({"name": container.get("name", ""), "state": states})
+    return containers
 
 
 def _text(value: object) -> str:
@@ -123,7 +128,7 @@ def _spec(node: str, scheduler: str) -> Mapping[str, str]:
 
 @lru_cache(maxsize=1 << 14)
 def _quiet_status(phase: str, conditions: tuple[tuple[str, ...], ...]) -> Mapping[str, Any]:
-    return {"phase": _one(phase), "conditions": [_quiet_condition(*each) for each in conditions]}
+    return {"phase": _one(phase), "conditions": [_quiet_condition(*condition) for condition in conditions]}
 
 
 @lru_cache(maxsize=1 << 16)

@@ -96,26 +96,26 @@ class MountTable:
             return mounted is not None
 
     async def _put(self, path: str, mounted: Mounted | None) -> None:
-        known = await self._read()
-        if known.get(path) == mounted:
+        mounts = await self._read()
+        if mounts.get(path) == mounted:
             return
-        wanted = {each: value for each, value in known.items() if each != path}
+        remaining = {mount_path: value for mount_path, value in mounts.items() if mount_path != path}
         if mounted is not None:
-            wanted[path] = mounted
+            remaining[path] = mounted
         self._known = None  # whether a write that fails was done is not known
-        await self._write(path, wanted)
-        self._known = wanted
+        await self._write(path, remaining)
+        self._known = remaining
 
     async def _read(self) -> dict[str, Mounted]:
         uid = self._owner_of()["metadata"]["uid"]
         if self._known is None or self._of != uid:
             data: Mapping[str, str] = {}
             try:
-                found = await self._api.get(CONFIG_MAPS, name=self._name, namespace=self._namespace)
+                config_map = await self._api.get(CONFIG_MAPS, name=self._name, namespace=self._namespace)
             except KubeError as error:
                 raise self._unavailable("read", error) from error
-            if found is not None and _is_of(found, uid):
-                data = found.get("data") or {}
+            if config_map is not None and _is_of(config_map, uid):
+                data = config_map.get("data") or {}
             self._known, self._of = dict(self._understood(data)), uid
         return self._known
 
@@ -129,15 +129,15 @@ class MountTable:
             else:
                 yield entry.path, entry.mounted
 
-    async def _write(self, path: str, wanted: Mapping[str, Mounted]) -> None:
+    async def _write(self, path: str, mounts: Mapping[str, Mounted]) -> None:
         owner = self._owner_of()
-        data = {_key(each): _text(each, mounted) for each, mounted in wanted.items()}
+        data = {_key(mount_path): _text(mount_path, mounted) for mount_path, mounted in mounts.items()}
         try:
-            found = await self._api.get(CONFIG_MAPS, name=self._name, namespace=self._namespace)
-            if found is None:
+            config_map = await self._api.get(CONFIG_MAPS, name=self._name, namespace=self._namespace)
+            if config_map is None:
                 await self._api.create(CONFIG_MAPS, obj=self._object(owner, data))
                 return
-            if not _is_of(found, owner["metadata"]["uid"]):
+            if not _is_of(config_map, owner["metadata"]["uid"]):
                 raise EngineUnavailableError(
                     attempted=f"write ConfigMap {self._namespace}/{self._name}",
                     reason=f"one of that name is there, which is not of CacheCluster {self._cluster}",
@@ -198,7 +198,7 @@ def _key(path: str) -> str:
 
 
 def _is_of(child: Object, uid: str) -> bool:
-    return any(one.get("uid") == uid for one in child["metadata"].get("ownerReferences") or ())
+    return any(owner.get("uid") == uid for owner in child["metadata"].get("ownerReferences") or ())
 
 
 class NativeEngine:
@@ -231,20 +231,20 @@ class NativeEngine:
         checked_path(path)
         uri, store = canonical_uri(source.uri), store_of(source.options)
         attempted = f"mount {uri} at {path}"
-        known = (await self._table.mounts()).get(path)
-        if known is not None:
-            if known.uri != uri:
+        mounted = (await self._table.mounts()).get(path)
+        if mounted is not None:
+            if mounted.uri != uri:
                 raise MountConflictError(
                     attempted=attempted,
                     reason="another source is mounted there",
                     remedy="Delete the Datasets that use it first",
                     path=path,
                 )
-            check_same_store(path=path, uri=uri, mounted=known.store, wanted=store)
+            check_same_store(path=path, uri=uri, mounted=mounted.store, wanted=store)
         is_looked_at = is_folder(uri) or is_claim(uri)  # by agents, or a pod, before
-        if not is_looked_at and (known is None or self._sources.get(path) != source):
+        if not is_looked_at and (mounted is None or self._sources.get(path) != source):
             await probe(source, path=path)
-        if known is None:
+        if mounted is None:
             await self._table.put(path, Mounted(uri=uri, store=store))
         self._sources[path] = source
 
@@ -272,7 +272,9 @@ class NativeEngine:
     def secrets(self) -> frozenset[str]:
         """Texts to hide wherever they occur."""
         keys = (source.credentials for source in self._sources.values())
-        return frozenset(secret for one in keys if one is not None for secret in one.secrets)
+        return frozenset(
+            secret for credentials in keys if credentials is not None for secret in credentials.secrets
+        )
 
     async def retire(self, *, worker: str) -> None:
         if worker not in self._hosts():
@@ -289,10 +291,10 @@ class NativeEngine:
 
     async def workers(self) -> list[WorkerInfo]:
         now, states, hosts = self._clock(), self._agents.states(), self._hosts()
-        for known in (self._heard, self._retired):
-            for node in known.keys() - hosts.keys():
-                del known[node]
-        found = []
+        for times in (self._heard, self._retired):
+            for node in times.keys() - hosts.keys():
+                del times[node]
+        workers = []
         for node, host in sorted(hosts.items()):
             state = states.get(node)
             if state is not None:
@@ -302,7 +304,7 @@ class NativeEngine:
                     self._heard[node] = (now, state)
             heard_at, last = self._heard.get(node, (0.0, None))
             live = last is not None and now - heard_at < LOST_SECONDS
-            found.append(
+            workers.append(
                 WorkerInfo(
                     name=node,
                     address=at(host, names.AGENT_BLOCK_PORT),
@@ -311,7 +313,7 @@ class NativeEngine:
                     live=live,
                 )
             )
-        return found
+        return workers
 
     async def set_path_properties(self, *, path: str, properties: Mapping[str, str]) -> None:
         """Nothing: these are settings of Alluxio's clients, and there are none."""

@@ -207,8 +207,10 @@ def command(settings: OperatorSettings) -> None:
                 ),
                 serve_scaler(operator.context.stores, port=settings.scaler_port),
             ):
-                shown = tls.server if tls is not None else None
-                with serve_metrics(operator.metrics.registry, port=settings.metrics_port or None, tls=shown):
+                server_tls = tls.server if tls is not None else None
+                with serve_metrics(
+                    operator.metrics.registry, port=settings.metrics_port or None, tls=server_tls
+                ):
                     try:
                         await kopf_adapter.run(operator=operator, access=access)
                     finally:

@@ -36,20 +36,20 @@ async def serve_health(health: Callable[[], Mapping[str, object]], *, port: int)
         yield
         return
 
-    said = False
+    is_logged = False
 
     def answer(*, also_starting: bool) -> web.Response:
-        nonlocal said
+        nonlocal is_logged
         try:
-            found = health()
+            state = health()
         except StaleError as error:
-            if not said:
-                said = True
+            if not is_logged:
+                is_logged = True
                 _log.critical("only a new start helps: %s", error, exc_info=error.__cause__)
             return web.json_response({"problem": str(error)}, status=503)
-        said = False
-        ready = also_starting or not found[STARTING]
-        return web.json_response(dict(found), status=200 if ready else 503)
+        is_logged = False
+        ready = also_starting or not state[STARTING]
+        return web.json_response(dict(state), status=200 if ready else 503)
 
     async def livez(_: web.Request) -> web.Response:
         return answer(also_starting=True)

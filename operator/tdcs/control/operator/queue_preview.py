@@ -66,11 +66,11 @@ def preview(
     gangs.turns.learn(uid, obj)
     if data.admitted and not queue:
         gangs.turns.change(uid, asks=True)  # as the job's own pass does in the operator
-    entries, found = gangs.look()
+    entries, verdicts = gangs.look()
     free = NodeRoom(stores=stores).free()
     for occupant in entries.occupants:
         place_most(groups=occupant.reserved, free=free, scarce=names.GPU_RESOURCE)
-    for job in found.admitted:
+    for job in verdicts.admitted:
         if job.uid == uid:
             break
         place_most(groups=job.groups, free=free, scarce=names.GPU_RESOURCE)
@@ -81,6 +81,8 @@ def preview(
         )
         return Preview(decision=by_kueue.decide(now=now, over=False, data=data), free=free)
     places = Gangs(stores=stores, settings=settings, now=lambda: now, queue=gangs)
-    own = OwnTurn(obj, places.sized(obj, observed), gangs=gangs, places=places, copies=copies, nodes=None)
-    decision = own.decide(now=now, over=False, data=data)
+    own_turn = OwnTurn(
+        obj, places.sized(obj, observed), gangs=gangs, places=places, copies=copies, nodes=None
+    )
+    decision = own_turn.decide(now=now, over=False, data=data)
     return Preview(decision=decision, free=free, asks_for_nodes=bool(gangs.turns.of(uid).nodes_since))

@@ -61,8 +61,8 @@ class ScalerService:
         return self._set.service(SERVICE, handlers)
 
     async def _is_active(self, request: Any, context: Any) -> Message:
-        found = await self._asked(request, context)
-        return self._message["IsActiveResponse"](result=found.active)
+        metric = await self._asked(request, context)
+        return self._message["IsActiveResponse"](result=metric.active)
 
     async def _stream_is_active(self, request: Any, context: Any) -> AsyncIterator[Message]:
         if self._streams.locked():
@@ -72,24 +72,28 @@ class ScalerService:
             )
             await _refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, request, error)
         async with self._streams:
-            said: bool | None = None
+            last_active: bool | None = None
             while True:
-                found = await self._asked(request, context)
-                if found.active is not said:
-                    said = found.active
-                    yield self._message["IsActiveResponse"](result=said)
+                metric = await self._asked(request, context)
+                if metric.active is not last_active:
+                    last_active = metric.active
+                    yield self._message["IsActiveResponse"](result=last_active)
                 await asyncio.sleep(self._look_seconds)
 
     async def _get_metric_spec(self, request: Any, context: Any) -> Message:
-        found = await self._asked(request, context)
-        spec = {"metricName": found.name, "targetSize": _whole(found.target), "targetSizeFloat": found.target}
+        metric = await self._asked(request, context)
+        spec = {
+            "metricName": metric.name,
+            "targetSize": _whole(metric.target),
+            "targetSizeFloat": metric.target,
+        }
         return self._message["GetMetricSpecResponse"](metricSpecs=[spec])
 
     async def _get_metrics(self, request: Any, context: Any) -> Message:
-        found = await self._asked(request.scaledObjectRef, context)
+        metric = await self._asked(request.scaledObjectRef, context)
         # The name comes back as KEDA's own for the trigger (s0-readers), or as it was given.
-        name = request.metricName or found.name
-        value = {"metricName": name, "metricValue": _whole(found.value), "metricValueFloat": found.value}
+        name = request.metricName or metric.name
+        value = {"metricName": name, "metricValue": _whole(metric.value), "metricValueFloat": metric.value}
         return self._message["GetMetricsResponse"](metricValues=[value])
 
     async def _asked(self, ref: Any, context: Any) -> ScaledMetric:
@@ -144,6 +148,6 @@ async def _stop(server: grpc.aio.Server) -> None:
     try:
         await server.stop(grace=1.0)
     except asyncio.CancelledError:
-        this = asyncio.current_task()
-        if this is not None and this.cancelling():
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
             raise

@@ -55,8 +55,8 @@ async def until_synced(informers: Sequence[InformerSet]) -> None:
             return
         except TimeoutError:
             problems = [informer.problem() for informer in informers]
-        for one, problem in zip(refusals, problems, strict=True):
-            one.note(problem)
+        for refusal, problem in zip(refusals, problems, strict=True):
+            refusal.note(problem)
         if _monotonic() - said_at > SYNC_SECONDS:
             said_at = _monotonic()
             reason = next(filter(None, problems), "it has not answered yet")
