@@ -127,3 +127,13 @@ def test_every_deep_test_names_what_runs_instead_of_it() -> None:
             file = ROOT / f"{path}{'.py' if suffix else ''}"
             assert file.exists(), (name, mark)
             assert not test or f"def {test}(" in file.read_text(), (name, mark)
+
+
+def test_the_changelog_says_in_some_lines_what_the_first_release_holds() -> None:
+    """Lines of unreleased changes belong under Unreleased; nobody has an earlier release."""
+    text = (ROOT / "CHANGELOG.md").read_text()
+    sections = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
+    assert sections[0].startswith("Unreleased")
+    first = sections[-1]
+    assert first.startswith("0.1.0")
+    assert len(first.splitlines()) < 60, "write what changed under Unreleased"
