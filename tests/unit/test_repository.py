@@ -137,3 +137,13 @@ def test_the_changelog_says_in_some_lines_what_the_first_release_holds() -> None
     first = sections[-1]
     assert first.startswith("0.1.0")
     assert len(first.splitlines()) < 60, "write what changed under Unreleased"
+
+
+def test_names_of_unit_tests_are_shorter_than_90_characters() -> None:
+    long = [
+        (path.name, name)
+        for path in sorted((ROOT / "tests" / "unit").rglob("test_*.py"))
+        for name in re.findall(r"def (test_\w+)", path.read_text())
+        if len(name) >= 90
+    ]
+    assert not long

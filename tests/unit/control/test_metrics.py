@@ -129,7 +129,7 @@ def test_how_long_reads_of_a_job_waited_is_there_by_what_for() -> None:
     assert found['tdcs_trainingjob_loop_wait_seconds{namespace="n",trainingjob="train"}'] == 9
 
 
-def test_what_failed_is_counted_on_by_the_process_that_takes_the_place_of_one_that_lost_its_lease() -> None:
+def test_failures_are_counted_on_by_the_process_that_follows_a_lost_lease() -> None:
     first = OperatorMetrics()
     for kind in ("Dataset", "Dataset"):
         with suppress(ValueError), first.timed(kind=kind):

@@ -69,7 +69,7 @@ def test_a_node_that_is_being_deleted_goes() -> None:
     assert leaves.why == "the node is being deleted"
 
 
-def test_a_node_that_shuts_down_hands_over_while_it_answers_and_is_then_waited_for_as_a_restart() -> None:
+def test_a_node_that_shuts_down_hands_over_and_is_then_awaited_as_a_restart() -> None:
     shuts_down = node(conditions=(SHUTS_DOWN,))
     leaves = departure(shuts_down)
     assert leaves is not None

@@ -76,7 +76,7 @@ async def test_an_agent_that_is_away_is_not_among_the_states_until_it_is_back(tm
         await client.close()
 
 
-def test_an_agent_that_may_only_have_restarted_is_asked_again_soon_and_one_that_stays_away_rarely() -> None:
+def test_a_restarting_agent_is_asked_again_soon_and_one_that_stays_away_rarely() -> None:
     pauses = [retry_pause(failures) for failures in range(1, 100)]
     assert max(pauses[:8]) == 0.5
     assert pauses == sorted(pauses)

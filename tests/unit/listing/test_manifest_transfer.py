@@ -113,7 +113,7 @@ async def test_a_request_waits_for_a_manifest_for_seconds_at_most(
         assert response.status == 404
 
 
-async def test_agents_ask_those_before_them_until_these_have_the_manifest_and_the_operator_sends_it_once(
+async def test_agents_get_the_manifest_from_each_other_and_the_operator_sends_it_once(
     tmp_path: Path,
     folder: ManifestFolder,
     serve: Serve,

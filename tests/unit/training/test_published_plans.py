@@ -84,7 +84,7 @@ def test_three_workers_of_vgg16_hold_the_layers_up_to_the_third_pool(published: 
     assert [first.warmup, second.warmup] == [1, 0]
 
 
-def test_a_pipeline_that_waits_for_its_transfers_longer_than_one_worker_computes_is_not_advised(
+def test_a_pipeline_that_waits_longer_than_one_worker_computes_is_not_advised(
     published: Path,
 ) -> None:
     graph = parse((published / "vgg16.txt").read_text())

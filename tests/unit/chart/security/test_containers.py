@@ -151,7 +151,7 @@ def test_no_pod_takes_more_of_its_node_than_is_listed_here(pods: dict[str, Objec
 
 
 @pytest.mark.threat("token-capabilities")
-def test_the_operators_account_may_give_the_cache_the_capabilities_that_it_gives_it_and_no_others(
+def test_the_operators_account_may_give_the_cache_its_capabilities_and_no_others(
     helm: Helm, pods: dict[str, Object]
 ) -> None:
     policy = helm.template().one("ValidatingAdmissionPolicy", "tdcs-operator")

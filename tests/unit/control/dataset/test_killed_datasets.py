@@ -56,7 +56,7 @@ async def test_an_operator_killed_with_any_write_of_a_load_is_followed_by_one_th
 
 @pytest.mark.parametrize("after", range(1, 6))
 @pytest.mark.failure_mode("operator-killed-at-dataset-write")
-async def test_an_operator_killed_with_any_write_of_a_deletion_is_followed_by_one_that_leaves_nothing(
+async def test_an_operator_killed_at_any_write_of_a_deletion_leaves_nothing_to_the_next(
     cluster: Cluster, after: int
 ) -> None:
     await cluster.create_dataset()

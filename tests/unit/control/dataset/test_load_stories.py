@@ -68,7 +68,7 @@ async def test_a_look_at_the_source_on_demand_is_answered_while_a_large_block_is
 
 
 @pytest.mark.failure_mode("source-changes-during-load")
-async def test_the_source_is_checked_on_its_interval_during_a_load_and_what_is_new_comes_after_the_block_on_its_way(
+async def test_the_source_is_checked_during_a_load_and_new_blocks_follow_the_one_on_its_way(
     cluster: Cluster, held: Held
 ) -> None:
     await cluster.create_dataset(placement={"nodeCount": 1}, source={"checkInterval": "1s"})
@@ -260,7 +260,7 @@ async def test_what_somebody_freed_is_seen_and_loaded_again_without_a_listing(cl
 
 
 @pytest.mark.failure_mode("file-replaced-before-load")
-async def test_a_file_that_grew_between_listing_and_load_is_loaded_as_it_is_now_and_nothing_else_stays(
+async def test_a_file_that_grew_after_its_listing_is_loaded_as_it_is_and_nothing_else_stays(
     cluster: Cluster,
 ) -> None:
     files = {f"{number:02d}": MB for number in range(20)}
@@ -309,7 +309,7 @@ async def test_a_dataset_that_was_replaced_as_a_whole_is_listed_again_and_not_gi
     assert cluster.engine.source_bytes_read == 300 * (MB + 1)
 
 
-async def test_a_file_that_is_replaced_while_no_operator_works_is_listed_again_and_not_kept_as_it_was(
+async def test_a_file_that_is_replaced_while_no_operator_works_is_listed_again(
     cluster: Cluster, held: Held
 ) -> None:
     await cluster.create_dataset(placement={"nodeCount": 1}, source={"checkInterval": "0s"})

@@ -109,7 +109,7 @@ async def test_nothing_moves_for_a_job_that_reads_remotely_or_where_the_spec_fix
 
 
 @pytest.mark.parametrize("way", ["Near", "Wait"])
-async def test_a_copy_stays_on_a_node_for_the_job_that_found_it_there_when_the_job_it_came_for_has_ended(
+async def test_a_copy_stays_for_a_later_job_when_the_job_that_it_came_for_has_ended(
     cluster: WorkersCluster, way: str
 ) -> None:
     await cluster.scale(scaling={"scaleDownDelay": "1s"})

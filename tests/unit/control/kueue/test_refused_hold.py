@@ -114,7 +114,7 @@ def test_one_without_quota_that_cannot_be_held_is_queued_again_once_its_data_is_
     assert requeued(world)["lastTransitionTime"] == at(170)
 
 
-def test_one_that_is_on_hold_stays_there_when_its_sentence_is_refused_and_leaves_with_its_data(
+def test_a_workload_on_hold_stays_when_its_message_is_refused_and_leaves_with_its_data(
     world: World,
 ) -> None:
     world.put(WORKLOADS, workload("w", "cold", reserved=None, state="Retry", held=True))

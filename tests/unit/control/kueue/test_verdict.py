@@ -296,7 +296,7 @@ def test_data_that_cannot_be_loaded_keeps_no_other_from_being_loaded_ahead(held:
 
 @pytest.mark.parametrize("held", [True, False])
 @pytest.mark.threat("look-ahead")
-def test_what_many_workloads_of_a_namespace_lack_is_loaded_ahead_in_turn_with_what_others_lack(
+def test_data_that_many_workloads_of_a_namespace_lack_is_loaded_in_turn_with_others(
     held: bool,
 ) -> None:
     state = "Retry" if held else "Pending"

@@ -40,7 +40,7 @@ def asked(namespace: str = "team", *, world: Stores | None = None, **metadata: s
     )
 
 
-def test_readers_are_the_jobs_that_read_a_dataset_or_wait_and_a_copy_takes_what_the_spec_lets_it() -> None:
+def test_readers_are_jobs_that_read_or_wait_and_a_copy_takes_as_many_as_its_spec_says() -> None:
     assert asked(dataset="pictures") == ScaledMetric(name="readers", value=5, target=1)
     limited = stores(access={"maxConcurrentJobs": 4})
     assert asked(dataset="pictures", world=limited).target == 4

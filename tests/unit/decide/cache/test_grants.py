@@ -72,7 +72,7 @@ def test_what_is_used_stays_and_the_least_valuable_leaves_first() -> None:
     assert (held(found, "read"), held(found, "new"), held(found, "old")) == (1000, 1000, 0)
 
 
-def test_a_pinned_one_chooses_before_those_that_are_read_and_these_before_those_that_are_waited_for() -> None:
+def test_pinned_data_chooses_before_data_that_is_read_and_this_before_awaited_data() -> None:
     found = granted(
         mount("waited", tier=GrantTier.WAITING),
         mount("read", tier=GrantTier.ACTIVE),

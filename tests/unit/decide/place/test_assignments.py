@@ -390,7 +390,7 @@ def test_a_comparison_that_found_wrong_copies_stays_on_nodes_of_which_no_other_i
     assert comparisons(wants, running=running) == {"a": "uid-w", "b": "uid-x"}
 
 
-def test_neither_a_suspended_want_nor_one_that_lost_data_after_its_comparison_holds_up_another() -> None:
+def test_a_suspended_want_or_one_that_lost_data_after_its_comparison_delays_no_other() -> None:
     running = {"a": CheckState(id="uid-x", done=True)}
     suspended = [*verified(("x", "a"), load=False), *verified(("y", "a"))]
     assert comparisons(suspended, running=running) == {"a": "uid-y"}

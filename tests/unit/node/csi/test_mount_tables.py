@@ -68,9 +68,7 @@ async def test_a_cluster_with_a_master_is_asked_itself_and_the_operator_once_a_m
         assert not table.native
 
 
-async def test_an_operator_that_says_nothing_leaves_a_cluster_its_master_and_is_not_asked_all_the_time() -> (
-    None
-):
+async def test_a_silent_operator_leaves_a_cluster_its_master_and_is_asked_rarely() -> None:
     with tables() as (table, operator, clock):
         for _ in range(3):
             assert await table.versions() == {PATH: "of the master"}

@@ -3,7 +3,7 @@
 from tdcs.node.reader.child_process import StartRate
 
 
-def test_after_a_kill_the_next_process_starts_at_once_and_ones_that_all_end_at_once_are_paused() -> None:
+def test_after_a_kill_the_next_process_starts_at_once_unless_all_end_at_once() -> None:
     now = 100.0
     starts = StartRate(3, clock=lambda: now)
     for _ in range(3):

@@ -143,7 +143,7 @@ def test_all_agents_of_a_slot_are_asked_in_turn_whole_ones_first_and_this_node_l
     assert slot_holders(table, slot=10, here="own") == ()
 
 
-def test_the_source_is_read_through_this_node_while_it_keeps_then_others_that_do_then_the_nearest() -> None:
+def test_the_source_is_read_through_this_node_then_others_that_keep_then_the_nearest() -> None:
     here, far = place("", "a", "eu"), place("", "b", "eu")
     holders = tuple(
         Holder(node=name, address=name, complete=NO_SLOTS, present=NO_SLOTS,

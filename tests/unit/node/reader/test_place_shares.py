@@ -66,7 +66,7 @@ def test_what_threads_ask_for_ahead_leaves_places_to_threads_that_stand_still() 
 
 
 @pytest.mark.threat("reads-ahead")
-def test_reads_beyond_those_that_a_thread_may_have_fetched_wait_until_one_of_them_has_its_answer() -> None:
+def test_reads_beyond_a_threads_limit_wait_until_one_of_them_has_its_answer() -> None:
     memory = Memory()
     asker = Asker(1, "pod", 7)
     shares = [memory.read(asker) for _ in range(34)]

@@ -124,7 +124,7 @@ def test_no_read_fails_because_others_wait(tmp_path: Path) -> None:
 
 
 @pytest.mark.threat("reads-ahead")
-def test_reads_of_a_thread_beyond_those_that_are_fetched_begin_in_turn_and_the_last_one_always_waits(
+def test_reads_beyond_those_that_are_fetched_begin_in_turn_and_the_last_one_waits(
     tmp_path: Path,
 ) -> None:
     node = Node(tmp_path)

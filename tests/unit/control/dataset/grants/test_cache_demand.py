@@ -74,7 +74,7 @@ def test_a_timed_one_leaves_when_it_was_not_used_for_so_long_and_comes_back_when
     assert tier(cache_user(policy="Timed", ttl="2h", reason="Expired")) is GrantTier.DUE
 
 
-def test_a_dataset_whose_time_is_over_is_kept_by_a_twin_that_has_time_left_and_by_nothing_else() -> None:
+def test_a_dataset_whose_time_is_over_is_kept_only_by_a_twin_that_has_time_left() -> None:
     over, kept = cache_user(policy="Timed", ttl="30m"), cache_user(policy="Timed", ttl="2h")
 
     def is_kept(**claims: CacheUser) -> bool:

@@ -50,9 +50,7 @@ async def pass_by(seconds: float) -> None:
 
 
 @pytest.mark.threat("slow-listings")
-def test_behind_any_number_of_slow_sources_of_one_namespace_another_one_waits_until_one_counts_as_stuck() -> (
-    None
-):
+def test_behind_slow_sources_of_a_namespace_others_wait_until_one_counts_as_stuck() -> None:
     async def story() -> None:
         bench = Bench()
         for number in range(200):
@@ -147,7 +145,7 @@ def test_what_is_waited_for_is_said_and_a_namespace_that_joins_gives_a_mount_its
 
 
 @pytest.mark.parametrize("when", [0.0, 10.0, STUCK + 10.0, LONG])
-def test_one_that_is_cancelled_takes_no_place_with_it_whether_it_waits_goes_on_or_has_just_got_one(
+def test_a_cancelled_task_takes_no_place_whether_it_waits_runs_or_just_got_one(
     when: float,
 ) -> None:
     async def story() -> None:

@@ -129,7 +129,7 @@ async def test_a_mount_that_is_made_before_its_path_is_seen_in_the_status_wakes_
     await cluster.until(lambda: cluster.status().get("state") == "Ready")
 
 
-async def test_a_pass_works_out_the_progress_of_a_want_once_while_agents_work_by_what_they_were_sent(
+async def test_a_pass_computes_the_progress_of_a_want_once_for_an_unchanged_assignment(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: dict[str, int] = {"progress": 0, "assign": 0}

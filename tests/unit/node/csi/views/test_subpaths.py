@@ -40,7 +40,7 @@ def point(number: int, *, pod: str = "a") -> str:
     return SUBPATHS.format(pod=pod, number=number)
 
 
-def test_a_part_over_an_older_client_is_renewed_and_neither_whole_volumes_nor_other_versions_are() -> None:
+def test_only_a_part_over_an_older_client_is_renewed_no_volumes_or_other_versions() -> None:
     whole = mount(f"{PODS}pods/a/volumes/kubernetes.io~csi/data/mount", root="/")
 
     assert renewed(whole, subpath(0, "/train"), subpath(1, "/val", version="/v2")) == ({point(0)}, set())

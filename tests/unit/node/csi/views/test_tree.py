@@ -284,7 +284,7 @@ def test_nothing_is_linked_before_the_agent_has_made_the_store_ready(tmp_path: P
     assert store.scan(manifest=manifest, kinds=kinds_of(manifest)).local.all()
 
 
-def test_no_link_is_kept_while_the_agent_has_not_looked_at_what_a_loss_of_power_may_have_damaged(
+def test_no_link_is_kept_before_the_agent_has_checked_files_after_a_loss_of_power(
     disk: ViewDisk,
 ) -> None:
     disk.follow()
