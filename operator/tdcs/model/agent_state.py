@@ -1,6 +1,6 @@
 """What the operator and a cache agent say to each other: one declarative assignment per mount down, one small state up.
 
-An agent runs beside each cache worker. The operator never names a block or a file: it speaks in slots (see
+An agent runs next to each cache worker. The operator never names a block or a file: it speaks in slots (see
 `tdcs.model.slots`), as bitmaps of 4,096 bits (512 bytes, slot 0 is the highest bit of the first byte), and of a
 manifest by its digest. Every call is idempotent; an assignment replaces the one before it when its version is higher.
 """
@@ -40,7 +40,7 @@ class SourceAccess(msgspec.Struct, frozen=True, kw_only=True):
         options: `endpoint`, `region`, `pathStyle`, `requesterPays` as in `tdcs.model.cache_engine.Source`; of a web
             source also `host`, what it is called where `endpoint` has its address.
         session_token: of a key pair that is temporary; alone it is a bearer token of a web source.
-        ca_bundle: authorities in PEM that are trusted for its store beside the public ones.
+        ca_bundle: authorities in PEM that are trusted for its store next to the public ones.
         redirects, proxy: as in `tdcs.model.cache_engine.Source`.
     """
 
@@ -97,11 +97,11 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """A comparison of what lies on the disk with the source, once for each `id`.
+    """A comparison of what is on the disk with the source, once for each `id`.
 
     Attributes:
         percent: share of the files, chosen by slot; 100 for all.
-        part: name of the part with the files that are meant; empty for all that lies here.
+        part: name of the part with the files that are meant; empty for all that is here.
     """
 
     id: str
@@ -121,11 +121,11 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
         origin: of the slots to hold, those that this agent reads from the source. The others come from `peers`, from
             the source only when no peer has given them for a bounded time.
         drop: blocks of these slots are removed here unless a part wants them. Slots in neither are left alone.
-        moved: those of them that lie on all nodes that shall hold them. Whoever has not heard of it yet asks here:
+        moved: those of them that are on all nodes that shall hold them. Whoever has not heard of it yet asks here:
             they are removed only after `handover_seconds`, unless room is lacking.
         source: None when the credentials are not to be had now: nothing is read from the source then.
         bandwidth: bytes a second that this agent may read from the source for this mount; None for no limit.
-        fill_bytes: what is read from the source for readers is kept here until so many bytes of the mount lie here, as
+        fill_bytes: what is read from the source for readers is kept here until so many bytes of the mount are here, as
             room allows; 0: it is not kept.
     """
 
@@ -210,15 +210,15 @@ class CheckState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MountState(msgspec.Struct, frozen=True, kw_only=True):
-    """What of one mount lies on an agent's disk.
+    """What of one mount is on an agent's disk.
 
     Attributes:
         version: of the assignment it works by; 0 when it has none since its start (then nothing is pulled or dropped).
         echo: which that is, see `echo_of`; empty when it has none. What is said here is the outcome of that one alone.
         manifest: digest it counts by; empty while it has no manifest.
-        held_bytes: bytes of blocks of the manifest that lie here, assigned or not.
-        complete: slots of which every block lies here (of all files, whatever the parts say).
-        present: slots of which at least one block lies here.
+        held_bytes: bytes of blocks of the manifest that are here, assigned or not.
+        complete: slots of which every block is here (of all files, whatever the parts say).
+        present: slots of which at least one block is here.
         parts: progress of each part of the assignment.
         failures: files that cannot be had for now, by the reason's code. All decisions are made by these counts.
         failing: slots with blocks that cannot be had here for now.
@@ -312,7 +312,7 @@ class FolderLimit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FolderCount(msgspec.Struct, frozen=True, kw_only=True):
-    """What lies in a folder: all of it, or one file or folder more than may be there.
+    """What is in a folder: all of it, or one file or folder more than may be there.
 
     Attributes:
         files: that were seen.
@@ -321,7 +321,7 @@ class FolderCount(msgspec.Struct, frozen=True, kw_only=True):
         folders: that were seen, the folder itself not among them, as limits count them, see `folder_count`.
         cut_off: whether the time was over before.
         failure: why not all of it can be counted; empty when it can.
-        refused: whether that is for good: the folder is, or lies behind, a symbolic link.
+        refused: whether that is for good: the folder is, or is behind, a symbolic link.
         unreadable: whether it is for want of a right to read a folder.
     """
 
@@ -375,7 +375,7 @@ class FolderPage(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         files: path below the folder, length, and tag as a manifest has it.
         left_out: paths of what is no file, nor a link to one of the folder.
-        end: of the last page: what lies in the folder, or why that is not known. A listing without it was cut off.
+        end: of the last page: what is in the folder, or why that is not known. A listing without it was cut off.
     """
 
     files: list[tuple[bytes, int, bytes]] = []
