@@ -1,10 +1,10 @@
-"""How fast and how cheaply agents carry blocks, beside other ways of doing the same in the same run.
+"""How fast and how cheaply agents carry blocks, next to other ways of doing the same in the same run.
 
 Scenarios, each printing one line of JSON (all of them when none is named):
 
 * ``one-node``: 4,000 files of 100 KB from an unshaped S3 store onto one node: by the agent, and by Alluxio, of
   a mount of its own, by its master-driven load and by its distributedLoad
-* ``peers``: the same files from one agent to another one, beside a plain copy over TCP
+* ``peers``: the same files from one agent to another one, next to a plain copy over TCP
 * ``peers-large``: the same with 8 files of 128 MB
 * ``replicate``: 10,000 files of 100 KB onto one node, then onto three
 * ``replicate-own-processors``: the same, and each node (worker and agent) may use half a processor: on this one machine
@@ -139,7 +139,7 @@ async def one_node(place: Lab, agents: AgentCluster, version: Version, files: in
 
 
 async def peers(place: Lab, agents: AgentCluster, version: Version, files: int, *, rounds: int) -> Result:
-    """From one agent to another, beside a plain copy of the same files; each begins with nothing left to write back."""
+    """From one agent to another, and a plain copy of the same files; each begins with nothing left to write back."""
     giver, taker = agents.nodes
     await loaded(agents, version, {giver: {}})
     assignment = {"origin": NO_SLOTS, "source": None, "peers": [agents.nodes[giver].peer()]}
@@ -275,7 +275,7 @@ class Shape:
 
     @property
     def more(self) -> dict[str, int]:
-        """What the scenario takes beside the files."""
+        """What the scenario takes next to the files."""
         given = {"rate": self.rate, "rounds": self.rounds}
         return {name: value for name, value in given.items() if value is not None}
 

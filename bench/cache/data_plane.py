@@ -7,7 +7,7 @@ workers and their agents, and a real S3 server; all of these are processes of th
 Dataset is replicated on both nodes. Prints one line of JSON:
 
 * seconds until it is listed, and until it is Ready (readable)
-* the longest pause of the operator's event loop, whose thread has precedence over the processes beside it, which share
+* the longest pause of the operator's event loop, whose thread has precedence over the processes next to it, which share
   its processors here alone; and the memory of its process that is its own (the API server in memory and the handles of
   the other processes are in it)
 * bytes a file on the operator's TCP connections, both ways: until it is listed, when it counts the names of the source
@@ -164,7 +164,7 @@ async def killed(cluster: Cluster, place: Lab, agents: AgentCluster) -> dict[str
     await cluster.until(lambda: state() == "Ready", deadline=DEADLINE)
     await asyncio.to_thread(place.cache.workers[node].kill)
     lost = await seconds_until(cluster, lambda: state() == "Lost")
-    if readable(cluster) != held:  # the agent is there, and gives what lies on its disk
+    if readable(cluster) != held:  # the agent is there, and gives what is on its disk
         raise RuntimeError(f"the status says {readable(cluster)} after a worker alone was lost, not {held}")
     await asyncio.to_thread(agents.nodes[node].process.kill)
     struck = await seconds_until(cluster, lambda: readable(cluster) == left)

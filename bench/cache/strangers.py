@@ -1,6 +1,6 @@
 """How soon an agent is rid of what belongs to nothing: all blocks of a version that no manifest names any more.
 
-So many files lie on a real disk, and say what they are; the agent starts and works by another version. Prints one line
+So many files are on a real disk, and say what they are; the agent starts and works by another version. Prints one line
 of JSON; fails when it takes longer than the bar::
 
     PYTHONPATH=.:operator python bench/cache/strangers.py --strangers 1000000 --folder FOLDER

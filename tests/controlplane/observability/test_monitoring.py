@@ -1,6 +1,6 @@
 """Every expression of the dashboard, the alerts and the how-to page, asked of a real Prometheus.
 
-It scrapes what they are about: an operator, the extender beside a kube-scheduler, a cache agent, a remote-read client
+It scrapes what they are about: an operator, the extender next to a kube-scheduler, a cache agent, a remote-read client
 and a node plugin, each with something to do. The operator's own agents are those in memory.
 """
 
@@ -117,7 +117,7 @@ def start_agent(jobs: JobWorld, folder: Path) -> tuple[int, Callable[[], None]]:
 
 
 def start_reader(stack: ExitStack) -> tuple[int, Callable[[], None]]:
-    """A remote-read client of which a file was read that lies elsewhere; the port of its metrics, and what reads the
+    """A remote-read client of which a file was read that is elsewhere; the port of its metrics, and what reads the
     others."""
     node = stack.enter_context(reader_node())
     version = small_version(node.folder, FILES)

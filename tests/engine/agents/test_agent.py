@@ -73,7 +73,7 @@ async def test_every_name_is_brought_from_a_bucket_and_from_a_folder(
         assert agents.nodes[ONE].content(version) == files
 
 
-async def test_an_agent_killed_in_the_middle_goes_on_from_what_lies_on_its_disk(
+async def test_an_agent_killed_in_the_middle_goes_on_from_what_is_on_its_disk(
     agents: AgentCluster, s3: S3Server
 ) -> None:
     files = {f"{number:04}.bin": os.urandom(50_000) for number in range(400)}

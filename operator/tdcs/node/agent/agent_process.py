@@ -67,12 +67,12 @@ class ProcessSettings(DiskSettings):
         "Bytes that the worker may hold.", type=SIZE, flag="--capacity", env="TDCS_CAPACITY"
     )
     master: str = option(
-        "host:port of Alluxio's master, beside `--worker`; left out, nothing is exported.",
+        "host:port of Alluxio's master, next to `--worker`; left out, nothing is exported.",
         default="",
         env="TDCS_MASTER",
     )
     worker: str = option(
-        "host:port of Alluxio's worker on this node, beside `--master`; left out, nothing is exported.",
+        "host:port of Alluxio's worker on this node, next to `--master`; left out, nothing is exported.",
         default="",
         env="TDCS_WORKER",
     )

@@ -246,7 +246,7 @@ class Checker:
         clock = asyncio.get_running_loop().time
         while self._current(mount, ledger, run):
             with mount.lock:
-                here = ledger.lies_here(block) or ledger.in_work(block)
+                here = ledger.is_here(block) or ledger.in_work(block)
             if not here or await self._dropper.drop_block(mount, ledger, block):
                 return True
             if clock() > run.drop_until:

@@ -99,13 +99,13 @@ class MountBlocks:
 
     def _note(self, ledger: Ledger, block: int, *, here: bool) -> bool:
         """Note whether a block lies here, also in the ledger of a newer version; whether it was counted already."""
-        before = ledger.lies_here(block)
+        before = ledger.is_here(block)
         ledger.located(block, here=here)
         current = self.ledger
         if current is not None and current is not ledger:
             number = int(same_blocks(current.manifest, ledger.manifest, np.array([block]))[0])
             if number >= 0:
-                before = current.lies_here(number)
+                before = current.is_here(number)
                 current.located(number, here=here)
         return before
 
@@ -160,7 +160,7 @@ class MountBlocks:
             numbers = [
                 number
                 for number in self._numbers(self.refused)
-                if ledger.lies_here(number) or ledger.in_work(number)
+                if ledger.is_here(number) or ledger.in_work(number)
             ]
             return set(ledger.manifest.block_ids[numbers].tolist())
 

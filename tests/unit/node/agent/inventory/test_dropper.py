@@ -49,9 +49,7 @@ class Work:
         monkeypatch.setattr(self.disk, "unspool", unspool_or_refuse)
 
     def gone(self) -> list[bool]:
-        return [
-            not self.ledger.lies_here(block) and not self.disk.has(self.ids[block]) for block in range(20)
-        ]
+        return [not self.ledger.is_here(block) and not self.disk.has(self.ids[block]) for block in range(20)]
 
     async def drop(self) -> int:
         return await self.dropper.drop(self.mount, most=20)

@@ -133,11 +133,11 @@ def test_after_any_events_all_counts_are_those_of_the_blocks_themselves(seed: in
             naive.claimed |= set(ledger.claim([block]))
         elif kind in {"locate", "file"} and naive.claimed:
             block = rng.choice(sorted(naive.claimed))
-            lies = rng.random() < 0.6
-            ledger.located(block, here=lies)
+            place = rng.random() < 0.6
+            ledger.located(block, here=place)
             naive.claimed.discard(block)
-            naive.held.add(block) if lies else naive.held.discard(block)
-            if lies:
+            naive.held.add(block) if place else naive.held.discard(block)
+            if place:
                 naive.failed.discard(block)
         elif kind == "fail" and naive.claimed:
             block = rng.choice(sorted(naive.claimed))
@@ -187,7 +187,7 @@ def test_what_the_way_to_the_source_may_have_caused_is_told_from_what_the_source
     assert set(slots.members(state.failing).tolist()) >= own
 
 
-def test_a_new_version_takes_over_what_lies_here_and_what_failed() -> None:
+def test_a_new_version_takes_over_what_is_here_and_what_failed() -> None:
     before, manifest = Ledger(manifest_of(60)), manifest_of(90)
     before.observe(np.arange(50))
     before.assign(Assignment(mount="m", version=1, manifest="d", parts=(Part(name="p", slots=ALL_SLOTS),)))
