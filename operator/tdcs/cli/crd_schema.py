@@ -41,10 +41,10 @@ class CrdJsonSchema(GenerateJsonSchema):
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
         """Without `default: null`, which the server would prune."""
-        default = super().default_schema(schema)
-        if default.get("default", ...) is None:
-            default.pop("default")
-        return default
+        found = super().default_schema(schema)
+        if found.get("default", ...) is None:
+            found.pop("default")
+        return found
 
 
 def structural(model: type[BaseModel]) -> Schema:
@@ -68,12 +68,12 @@ _WISHES = frozenset({"default", "x-kubernetes-validations"})
 def as_told(schema: Schema) -> Schema:
     """The schema of a status: with no defaults and no rules anywhere."""
     return {
-        key: {name: as_told(value) for name, value in value_schema.items()}
+        key: {name: as_told(value) for name, value in found.items()}
         if key == "properties"
-        else as_told(value_schema)
-        if key in {"items", "additionalProperties"} and isinstance(value_schema, dict)
-        else value_schema
-        for key, value_schema in schema.items()
+        else as_told(found)
+        if key in {"items", "additionalProperties"} and isinstance(found, dict)
+        else found
+        for key, found in schema.items()
         if key not in _WISHES
     }
 
@@ -92,27 +92,27 @@ def _rewrite(
         schema = _joined(definitions[name], siblings)
         if "$ref" in schema:
             return _rewrite(schema, definitions=definitions, path=path, inside=inside)
-    rewritten: Schema = {}
+    found: Schema = {}
     for key, value in schema.items():
         where = f"{path}.{key}"
         if key in _DROPPED:
             continue
         if key == "const":
-            rewritten["enum"] = [value]
+            found["enum"] = [value]
         elif key == "properties":
-            rewritten[key] = {
+            found[key] = {
                 name: _rewrite(inner, definitions=definitions, path=f"{path}.{name}", inside=inside)
                 for name, inner in value.items()
             }
         elif key == "items" or (key == "additionalProperties" and isinstance(value, dict)):
-            rewritten[key] = _rewrite(value, definitions=definitions, path=where, inside=inside)
+            found[key] = _rewrite(value, definitions=definitions, path=where, inside=inside)
         elif key == "additionalProperties":
             if _OPEN not in schema:
                 raise ValueError(f"{where}: say x-kubernetes-preserve-unknown-fields instead")
         elif key == "description":
-            rewritten[key] = " ".join(str(value).split())
+            found[key] = " ".join(str(value).split())
         elif key in _KEPT or key.startswith("x-kubernetes-"):
-            rewritten[key] = value
+            found[key] = value
         else:
             raise ValueError(f"{where}: a custom resource's schema cannot have the keyword {key!r}")
     if _OPEN in found:
@@ -127,7 +127,7 @@ def _rewrite(
 
 
 def _with_bounds_in_words(schema: Schema) -> Schema:
-    """A number with its bounds as a rule. Beside the error of a bound the API server writes a second one, which says
+    """A number with its bounds as a rule. Next to the error of a bound the API server writes a second one, which says
     nothing of the object: that it did not look at the rules."""
     if schema.get("type") != "integer" or not {"minimum", "maximum"} & schema.keys():
         return schema

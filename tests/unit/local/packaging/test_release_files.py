@@ -60,7 +60,7 @@ def test_equal_images_are_equal_layouts(archive: Path, tmp_path: Path) -> None:
 
 
 def key(path: Path, curve: str) -> Path:
-    subprocess.run(["openssl", "ecparam", "-name", curve, "-genkey", "-noout", "-out", path], check=True)
+    subprocess.run(["openssl", "ecparam", "-name", curve, "-genkey", "-noout", "-out", str(path)], check=True)
     return path
 
 
@@ -72,7 +72,10 @@ def test_openssl_verifies_the_signature_until_a_file_changes(tmp_path: Path) -> 
     sums = write_sums(release)
     signature, public = sign(sums, key_file=key(tmp_path / "release.key", "prime256v1"))
     (tmp_path / "raw").write_bytes(base64.b64decode(signature.read_bytes()))
-    verify = ["openssl", "dgst", "-sha256", "-verify", public, "-signature", tmp_path / "raw", sums]
+    verify = [
+        *("openssl", "dgst", "-sha256", "-verify", str(public)),
+        *("-signature", str(tmp_path / "raw"), str(sums)),
+    ]
     assert subprocess.run(verify, capture_output=True, check=False).returncode == 0
     check = ["sha256sum", "--check", "--strict", sums.name]
     assert subprocess.run(check, cwd=release, capture_output=True, check=False).returncode == 0
