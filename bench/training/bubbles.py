@@ -4,7 +4,7 @@
 
 Each stage sleeps 20 ms forward and 20 ms backward, so no order can be faster than one mini-batch in 40 ms. Mode `stash`
 keeps all stages busy; flushing 8 micro-batches leaves a bubble of (S - 1) / (M + S - 1) = 3 / 11, PyTorch's
-Schedule1F1B (with its gloo defect mended, see tdcs_train.pipeline.torch_schedule) has the same bound. Speeds are from
+Schedule1F1B (with its gloo defect mended, see tdcs_train.runtimes.torch_pipelining) has the same bound. Speeds are from
 an empty pipeline to an empty one, of which filling and draining take 120 ms; in mode `stash` that of the full pipeline
 stands beside it. `stash, one ahead` has one mini-batch more in flight for each stage behind a worker. Writes
 results/bubbles.jsonl.
@@ -33,14 +33,11 @@ def worker(way: str, count: int) -> None:
     import torch.distributed as distributed
     from torch import nn
 
-    from tdcs_train.model.splitting import split
-    from tdcs_train.model.tracing import trace
     from tdcs_train.peers.rendezvous import membership_from
-    from tdcs_train.pipeline import torch_schedule
-    from tdcs_train.pipeline.order import place_of
     from tdcs_train.pipeline.plan_file import StagePlan
     from tdcs_train.pipeline.runtime import Pipeline, Recipe
     from tdcs_train.pipeline.worker import Settings
+    from tdcs_train.runtimes.torch_pipelining import TorchPipeline
 
     class Sleep(torch.autograd.Function):
         @staticmethod
@@ -72,36 +69,28 @@ def worker(way: str, count: int) -> None:
     def loss(output: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return ((output - labels) ** 2).mean()
 
+    recipe = Recipe(
+        model=model,
+        loss=loss,
+        optimizer=lambda parameters, rate: torch.optim.SGD(parameters, lr=rate),
+        learning_rate=0.0,
+        settings=Settings(mode="stash" if way in AHEAD else "flush", micro_batches=MICRO),
+        leaves=leaves,
+    )
     if way == "torch":
-        place = place_of(rank, plan.replicas)
-        cut = split(trace(model, leaves=leaves), plan.stages)
         distributed.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
-        with torch_schedule.mended():
-            schedule = torch_schedule.schedule(cut, place, loss=loss, micro_batches=MICRO)
-            inputs, labels = torch.ones(MICRO, 4), torch.zeros(MICRO, 4)
-            seconds = 0.0
-            for step in range(count // MICRO + 1):
-                if step == 1:
-                    distributed.barrier()
-                    seconds = time.monotonic()
-                if rank == 0:
-                    schedule.step(inputs)
-                elif rank == STAGES - 1:
-                    schedule.step(target=labels)
-                else:
-                    schedule.step()
-            distributed.barrier()
-            seconds = time.monotonic() - seconds
+        inputs, labels = torch.ones(MICRO, 4), torch.zeros(MICRO, 4)
+        schedule = TorchPipeline(recipe, plan, inputs=inputs)
+        seconds = 0.0
+        for step in range(count // MICRO + 1):
+            if step == 1:
+                distributed.barrier()
+                seconds = time.monotonic()
+            schedule.step(inputs, labels)
+        distributed.barrier()
+        seconds = time.monotonic() - seconds
         distributed.destroy_process_group()
     else:
-        recipe = Recipe(
-            model=model,
-            loss=loss,
-            optimizer=lambda parameters, rate: torch.optim.SGD(parameters, lr=rate),
-            learning_rate=0.0,
-            settings=Settings(mode="stash" if way in AHEAD else "flush", micro_batches=MICRO),
-            leaves=leaves,
-        )
         with Pipeline(recipe, plan, membership_from(facts={}, timeout=60)) as pipeline:
             steps = count if way in AHEAD else count // MICRO
             item = (torch.ones(1, 4), torch.zeros(1, 4))

@@ -2,6 +2,7 @@
 
 import copy
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from tdcs_train.errors import InputError
@@ -11,8 +12,19 @@ PLAN_VARIABLE = "TDCS_TRAIN_PLAN"
 """The variable in which a container gets its plan: the document of `tdcs-train plan --json` on one line."""
 
 
-def job_of(template: Any, plan: PipelinePlan, *, source: str) -> dict[str, Any]:
+GPU = "nvidia.com/gpu"
+JOB_LABEL = "tdcs.io/training-job"
+"""The label that TDCS gives to the pods of a job; its value is the job's name."""
+MOST_WEIGHT = 100
+"""Of a preference of Kubernetes."""
+
+
+def job_of(template: Any, plan: PipelinePlan, *, source: str, near: Sequence[str] = ()) -> dict[str, Any]:
     """The template with the workers of the plan, their plan, and the readers of the first stage.
+
+    With GPUs in the template and several levels, a pod gets the GPUs of the innermost level and runs a worker for each
+    (torchrun in the template's command), so that they are on one node. `near` are labels of nodes, the nearest first,
+    of which the pods of the job share a value where they can.
 
     Follows the plan's advice: one worker if that is best, and a plan of one stage for data parallel. The workers of the
     first stage are the lowest indices, since ranks go stage by stage, and they alone read the datasets.
@@ -42,8 +54,9 @@ def job_of(template: Any, plan: PipelinePlan, *, source: str) -> dict[str, Any]:
     (worker,) = roles
     plan = plan.advised
     one = plan.best is Parallelism.ONE_WORKER
-    spec["workers"] = 1 if one else plan.workers
-    readers = plan.replicas[0]
+    per_pod = _workers_of_a_pod(worker, plan, source=source)
+    spec["workers"] = 1 if one else plan.workers // per_pod
+    readers = -(-plan.replicas[0] // per_pod)
     some_read = plan.best is Parallelism.PIPELINE
     datasets = _mappings(spec.get("datasets"), where=f"{source}: spec.datasets")
     scheduling = spec.get("scheduling") or {}
@@ -66,7 +79,54 @@ def job_of(template: Any, plan: PipelinePlan, *, source: str) -> dict[str, Any]:
         container.pop("env", None)
         if variables:
             container["env"] = variables
+    if near and not one:
+        _keep_near(
+            worker, near, job=_mapping(job.get("metadata"), where=f"{source}: metadata"), source=source
+        )
     return job
+
+
+def _workers_of_a_pod(worker: dict[str, Any], plan: PipelinePlan, *, source: str) -> int:
+    """The workers that share a pod: one for each of its GPUs, those of the innermost of several levels."""
+    inner = plan.levels[0].machines if len(plan.levels) > 1 else 1
+    found = 1
+    for where, container in _containers(worker, source=source):
+        limits = _mapping(container.get("resources") or {}, where=f"{where}.resources").get("limits") or {}
+        if GPU not in _mapping(limits, where=f"{where}.resources.limits"):
+            continue
+        if len(plan.levels) == 1 and str(limits[GPU]) != "1":
+            raise InputError(
+                f"{where}.resources.limits has {limits[GPU]} GPUs for a pod, and the plan has one level, in which "
+                f"every worker has links of its own: plan with --levels {limits[GPU]},N, or give a pod 1 GPU"
+            )
+        if plan.workers % inner:
+            raise InputError(
+                f"the plan has {plan.workers} workers, which pods of {inner} GPUs cannot have: plan without --fewer"
+            )
+        limits[GPU] = inner
+        found = inner
+    return found
+
+
+def _keep_near(worker: dict[str, Any], near: Sequence[str], *, job: dict[str, Any], source: str) -> None:
+    """Writes preferences of the pods for nodes beside each other, the nearest label with the largest weight."""
+    name = job.get("name")
+    if not isinstance(name, str):
+        raise InputError(f"{source}: metadata.name is missing; --near finds the pods of the job by it")
+    pod = worker["template"]["spec"]
+    affinity = _mapping(pod.setdefault("affinity", {}), where=f"{source}: affinity of the template")
+    beside = _mapping(affinity.setdefault("podAffinity", {}), where=f"{source}: podAffinity of the template")
+    wishes = beside.setdefault("preferredDuringSchedulingIgnoredDuringExecution", [])
+    own = {"matchLabels": {JOB_LABEL: name}}
+    kept = [each for each in wishes if (each.get("podAffinityTerm") or {}).get("labelSelector") != own]
+    made = [
+        {
+            "weight": max(1, MOST_WEIGHT // 2**number),
+            "podAffinityTerm": {"topologyKey": label, "labelSelector": own},
+        }
+        for number, label in enumerate(near)
+    ]
+    beside["preferredDuringSchedulingIgnoredDuringExecution"] = [*kept, *made]
 
 
 def _containers(worker: dict[str, Any], *, source: str) -> list[tuple[str, dict[str, Any]]]:

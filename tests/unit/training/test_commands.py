@@ -149,6 +149,38 @@ def test_the_job_has_the_workers_readers_and_plan_of_the_plan(chain: Path, tmp_p
     assert json.loads(variables[PLAN_VARIABLE]) == json.loads(result.output)
 
 
+def test_pods_have_the_gpus_of_the_innermost_level_and_stay_near_each_other(
+    chain: Path, tmp_path: Path
+) -> None:
+    template = tmp_path / "job.yaml"
+    limits = {"resources": {"limits": {"nvidia.com/gpu": 8}}}
+    job = yaml.safe_load(TEMPLATE)
+    job["spec"]["replicaSpecs"][0]["template"]["spec"]["containers"][0] |= limits
+    template.write_text(yaml.safe_dump(job))
+    words = ["plan", "--profile", chain, "--levels", "2,2", "--bandwidth", "10Gbit,1Gbit", "--job", template]
+    result = run(
+        *words, "--near", "example.com/rack", "--near", "topology.kubernetes.io/zone", "-o", tmp_path / "o"
+    )
+    assert result.exit_code == 0, result.output
+    spec = yaml.safe_load((tmp_path / "o").read_text())["spec"]
+    pod = spec["replicaSpecs"][0]["template"]["spec"]
+    assert spec["workers"] == 2
+    assert pod["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": 2}
+    plan = json.loads(pod["containers"][0]["env"][1]["value"])
+    assert [level["machines"] for level in plan["levels"]] == [2, 2]
+    wishes = pod["affinity"]["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert [(each["weight"], each["podAffinityTerm"]["topologyKey"]) for each in wishes] == [
+        (100, "example.com/rack"),
+        (50, "topology.kubernetes.io/zone"),
+    ]
+    assert wishes[0]["podAffinityTerm"]["labelSelector"] == {
+        "matchLabels": {"tdcs.io/training-job": "digits"}
+    }
+    refused = run("plan", "--profile", chain, "--workers", 4, "--bandwidth", "1Gbit", "--job", template)
+    assert refused.exit_code == 2
+    assert "has 8 GPUs for a pod, and the plan has one level" in refused.output
+
+
 @pytest.mark.parametrize(("bandwidth", "workers", "planned"), [("1Mbit", 1, False), ("1000Gbit", 2, True)])
 def test_the_job_follows_the_advice_where_no_pipeline_is_best(
     chain: Path, tmp_path: Path, bandwidth: str, workers: int, planned: bool

@@ -16,7 +16,10 @@ from tdcs_train.plan.options import Level, Options
 from tdcs_train.plan.pipeline_plan import PipelinePlan, document, plan_pipeline
 from tdcs_train.plan.quantities import spoken_bytes
 from tdcs_train.plan.stage import MOST_AHEAD
+from tdcs_train.runtimes.program import RUNTIMES, Runtime, program
 
+STEPS = 100
+"""Of a program that is written; it says so in its first lines."""
 NOTABLE = 1.05
 """Times the bottleneck from which on the expected time is printed, too."""
 
@@ -84,12 +87,38 @@ NOTABLE = 1.05
     metavar="FILE",
     help="Write a picture of the plan for Graphviz: dot -Tsvg FILE draws it.",
 )
+@click.option(
+    "--program",
+    "programs",
+    type=(click.Choice(RUNTIMES), click.Path(path_type=Path)),
+    multiple=True,
+    metavar="RUNTIME FILE",
+    help="Write a program that trains by the plan: torch (torch.distributed.pipelining), deepspeed, or tdcs (the "
+    "pipeline of mode stash); may be repeated.",
+)
+@click.option(
+    "--model", metavar="FILE.py:MODEL", help="What --program trains, as tdcs-train profile takes it."
+)
+@click.option(
+    "--micro-batches",
+    type=click.IntRange(min=1),
+    default=4,
+    show_default=True,
+    help="Of a step of --program, each with the samples of the profile.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option(
     "--job",
     type=click.Path(path_type=Path),
     metavar="TEMPLATE.yaml",
     help="Write the TrainingJob of the plan from this template.",
+)
+@click.option(
+    "--near",
+    multiple=True,
+    metavar="LABEL",
+    help="A label of nodes of which the pods of --job share a value where they can, such as that of racks or "
+    "topology.kubernetes.io/zone; may be repeated, the nearest first.",
 )
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="Where --job writes; standard output otherwise."
@@ -102,7 +131,11 @@ def command(
     levels: list[int] | None,
     job: Path | None,
     output: Path | None,
+    near: tuple[str, ...],
     dot: Path | None,
+    programs: tuple[tuple[Runtime, Path], ...],
+    model: str | None,
+    micro_batches: int,
     as_json: bool,
     **choices: Any,
 ) -> None:
@@ -115,6 +148,8 @@ def command(
         raise InputError("--job with --json needs --output: standard output has room for one document")
     if output and not job:
         raise InputError("--output is where --job writes; without it the plan goes to standard output")
+    if programs and model is None:
+        raise InputError("--program needs --model FILE.py:MODEL, which it trains")
     options = Options(
         levels=_levels(workers, levels, bandwidth, choices["latency"]),
         sync=choices["sync"],
@@ -130,8 +165,11 @@ def command(
     plan = plan_pipeline(graph, options)
     if dot:
         dot.write_text(drawn(graph, plan), encoding="utf-8")
+    for runtime, file in programs:
+        text = program(plan, runtime, model=model or "", micro_batches=micro_batches, steps=STEPS)
+        file.write_text(text, encoding="utf-8")
     if job:
-        _write_job(job, plan, output)
+        _write_job(job, plan, output, near)
     if as_json:
         print_json(document(plan))
     else:
@@ -168,7 +206,7 @@ def _levels(
     )
 
 
-def _write_job(template: Path, plan: PipelinePlan, output: Path | None) -> None:
+def _write_job(template: Path, plan: PipelinePlan, output: Path | None, near: tuple[str, ...]) -> None:
     try:
         documents = list(yaml.safe_load_all(read_text(template)))
     except (yaml.YAMLError, ValueError) as error:  # a date that is none raises ValueError
@@ -183,7 +221,7 @@ def _write_job(template: Path, plan: PipelinePlan, output: Path | None) -> None:
     if len(jobs) != 1:
         raise InputError(f"{template} has {len(jobs)} documents of kind TrainingJob; it must have one")
     try:
-        documents[jobs[0]] = job_of(documents[jobs[0]], plan, source=str(template))
+        documents[jobs[0]] = job_of(documents[jobs[0]], plan, source=str(template), near=near)
         text = yaml.safe_dump_all(documents, sort_keys=False, width=10_000)
     except RecursionError as error:
         raise InputError(f"{template} is nested too deeply to be written again") from error

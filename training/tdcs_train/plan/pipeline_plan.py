@@ -17,7 +17,7 @@ from tdcs_train.plan.evaluation import (
 )
 from tdcs_train.plan.graph import Graph, InputShape, pruned
 from tdcs_train.plan.optimizer import best_blocks
-from tdcs_train.plan.options import Options
+from tdcs_train.plan.options import Level, Options
 from tdcs_train.plan.quantities import spoken_bytes
 from tdcs_train.plan.stage import MOST_AHEAD, Block, Stage
 from tdcs_train.plan.timeline import steady_seconds
@@ -58,6 +58,8 @@ class PipelinePlan:
     """`expected_seconds` with `ahead` one more; None where that is refused, by its number or by the memory."""
     inputs: tuple[InputShape, ...]
     """The model's inputs as they were profiled."""
+    levels: tuple[Level, ...]
+    """The links that were planned over."""
     whole_fits: bool
     """Whether the whole model fits in the memory of a worker; else only a plan of several stages can be run."""
 
@@ -146,6 +148,7 @@ def plan_pipeline(graph: Graph, options: Options) -> PipelinePlan:
         one_worker_seconds=one_worker_seconds(graph),
         data_parallel_seconds=_data_parallel(graph, options),
         inputs=graph.inputs,
+        levels=options.levels,
         one_worker_stages=tuple(stages(one_worker, graph, options)),
         data_parallel_stages=tuple(stages(data_parallel, graph, options)),
         whole_fits=limit is None or held_bytes(graph, nodes) <= limit,
@@ -233,6 +236,14 @@ def document(plan: PipelinePlan) -> dict[str, Any]:
         "speedVsOne": plan.one_worker_seconds / plan.expected_seconds,
         "speedVsDataParallel": plan.data_parallel_seconds / plan.expected_seconds,
         "workers": plan.workers,
+        "levels": [
+            {
+                "machines": level.machines,
+                "bytesPerSecond": level.bandwidth,
+                "latencySeconds": level.latency,
+            }
+            for level in plan.levels
+        ],
         "stages": [
             {
                 "nodes": list(stage.nodes),
