@@ -10,6 +10,7 @@ from tdcs.api.trainingjob import READING_ROLES, ROLES, Role, TrainingJob
 from tdcs.api.trainingjob_status import DataStall, TrainingJobStatus
 from tdcs.cli.explain.explained_dataset import described, readable
 from tdcs.cli.explain.explained_meeting import meeting_sentence
+from tdcs.cli.explain.explained_plan import plan_of, plan_remarks
 from tdcs.cli.explain.explained_room import Placer, free_room, why_not
 from tdcs.cli.explain.listed_objects import VIEW
 from tdcs.cli.explain.past_placement import PastPlacements
@@ -123,7 +124,7 @@ def explain(world: JobWorld) -> JobReport:
         pods=tuple(replace(pod_place, alternatives=()) for pod_place in places)
         if status.state == "Suspended"  # none of its pods is there, or about to be placed
         else places,
-        remarks=tuple(_remarks(job, status, world)),
+        remarks=(*_remarks(job, status, world), *_plan_remarks(job, places, world)),
     )
 
 
@@ -357,6 +358,14 @@ def _remarks(job: TrainingJob, status: TrainingJobStatus, world: JobWorld) -> li
     if any(pod["metadata"].get("deletionTimestamp") for pod in world.own_pods):
         remarks.append("Some of its pods are being deleted.")
     return remarks
+
+
+def _plan_remarks(job: TrainingJob, places: Sequence[PodPlace], world: JobWorld) -> list[str]:
+    worker = job.spec.by_role().get("Worker")
+    plan = plan_of(worker.template) if worker is not None else None
+    if worker is None or plan is None:
+        return []
+    return plan_remarks(plan, template=worker.template, places=places, pods=world.own_pods)
 
 
 def _waits(stall: DataStall) -> str:

@@ -1,0 +1,67 @@
+"""`tdcs explain job`: the plan of tdcs-train beside where the pods are and what was measured."""
+
+import json
+from typing import Any
+
+from tests.unit.cli.builders import job, node, pod, printed
+
+from tdcs.cli.explain.explained_job import JobWorld, explain
+from tdcs.model.kube_objects import Object
+
+LINK = {"machines": 3, "bytesPerSecond": 12_000_000.0, "latencySeconds": 0.001}
+
+
+def planned(replicas: list[int], levels: list[dict[str, Any]], *, gpus: int = 1, text: str = "") -> Object:
+    """A running job with a plan in the template of its workers."""
+    made = job(state="Running")
+    document = {
+        "stages": [{"nodes": ["node2"], "replicas": count} for count in replicas],
+        "expectedSeconds": 0.5,
+        "levels": levels,
+    }
+    (container,) = made["spec"]["replicaSpecs"][0]["template"]["spec"]["containers"]
+    container["env"] = [{"name": "TDCS_TRAIN_PLAN", "value": text or json.dumps(document)}]
+    container["resources"] = {"limits": {"nvidia.com/gpu": str(gpus)}}
+    made["spec"]["workers"] = sum(replicas) // gpus
+    return made
+
+
+def explained(made: Object, *nodes: str, message: str = "") -> str:
+    pods = [pod(f"p{number}", node=name) for number, name in enumerate(nodes)]
+    if message:
+        ended = {"exitCode": 143, "message": message}
+        pods[0]["status"]["containerStatuses"] = [{"name": "main", "lastState": {"terminated": ended}}]
+    names = sorted(set(nodes))
+    return printed(
+        explain(JobWorld(job=made, own_pods=pods, nodes=[node(name) for name in names], pods=pods))
+    )
+
+
+def test_stages_are_shown_on_their_nodes_with_what_was_planned() -> None:
+    text = explained(planned([2, 1], [LINK]), "a", "b", "c")
+    assert (
+        "planned as a pipeline of 2 stages, 2-1 workers, over links of 96 Mbit/s, 0.5 s a mini-batch" in text
+    )
+    assert "stage 0 (workers 0 to 1) on a and b; stage 1 (worker 2) on c" in text
+    assert "share a node" not in text
+    assert "share a node" in explained(planned([2, 1], [LINK]), "a", "a", "c")
+
+
+def test_workers_that_the_plan_takes_for_one_machine_are_named_where_they_are_torn_apart() -> None:
+    levels = [{**LINK, "machines": 2}, {**LINK, "machines": 2}]
+    torn = explained(planned([2, 2], levels), "a", "b", "c", "c")
+    assert "The plan takes workers 0 to 1 for one machine, and they are on a and b: the slower links" in torn
+    together = explained(planned([2, 2], levels, gpus=2), "a", "b")
+    assert "stage 0 (workers 0 to 1) on a; stage 1 (workers 2 to 3) on b" in together
+    assert "for one machine" not in together
+
+
+def test_a_measured_mini_batch_stands_beside_the_expected_one() -> None:
+    text = explained(planned([2, 1], [LINK]), "a", "b", "c", message='{"secondsPerMiniBatch": 0.55}')
+    assert "It took 0.55 s a mini-batch, 1.10 times what the plan expects" in text
+
+
+def test_what_is_no_plan_says_nothing() -> None:
+    for text in ("", "[]", "{}", '{"stages": [{"replicas": -1}]}', '{"stages": [3]}', "[" * 100_000):
+        assert "planned as" not in explained(planned([1], [], text=text or "no json"), "a")
+    assert "It took" not in explained(planned([1], []), "a", message="stopped")
