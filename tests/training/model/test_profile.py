@@ -136,6 +136,10 @@ def test_the_command_writes_a_profile_that_the_planner_reads(tmp_path: Path) -> 
         ("train.py:net", "has no 'net' for the model; it has batch, loss, model, number, sgd, torch, wrong"),
         ("train.py:model --optimizer=adam", "has no 'adam' for the optimizer (--optimizer NAME)"),
         ("train.py:model --optimizer=wrong", "wrong made a int; it must make an optimizer of torch"),
+        (
+            "train.py:model --device=cuda",
+            "on this machine; profile where training runs, or with --device cpu",
+        ),
         ("train.py:number", "number is a int; it must be a module"),
         ("broken.py:model", "broken.py cannot be run: ZeroDivisionError"),
     ],

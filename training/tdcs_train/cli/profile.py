@@ -15,6 +15,13 @@ from tdcs_train.plan.profile_text import render
 @click.option(
     "--steps", type=click.IntRange(min=1), default=50, show_default=True, help="Mini-batches to measure."
 )
+@click.option(
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    default="cpu",
+    show_default=True,
+    help="What is measured: the processors, or the GPU of this process. It is refused where there is none.",
+)
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads of an operator; as in training.")
 @click.option(
     "--batches", default="batch", show_default=True, help="The file's function (samples) -> (inputs, labels)."
@@ -42,6 +49,7 @@ def command(
     target: str,
     batch: int,
     steps: int,
+    device: str,
     threads: int | None,
     batches: str,
     loss: str,
@@ -59,6 +67,7 @@ def command(
         import torch
     except ImportError as error:
         raise InputError("tdcs-train profile needs PyTorch: pip install 'tdcs-train[torch]'") from error
+    from tdcs_train.model.clocks import gpu
     from tdcs_train.model.measuring import profile
     from tdcs_train.model.script import imports_of, subject_of
 
@@ -67,7 +76,12 @@ def command(
     names = [name for name in layers.split(",") if name]
     with imports_of(target):
         subject = subject_of(
-            target, batch=batch, batch_name=batches, loss_name=loss, optimizer_name=optimizer
+            target,
+            batch=batch,
+            batch_name=batches,
+            loss_name=loss,
+            optimizer_name=optimizer,
+            device=gpu() if device == "cuda" else None,
         )
         graph = profile(
             subject,

@@ -8,15 +8,15 @@ takes as long as the gradients themselves.
 """
 
 import statistics
-import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import fx, nn
 from torch.utils import _pytree as pytree
 
+from tdcs_train.model.clocks import Clock, ProcessorClock
 from tdcs_train.model.errors import ModelError
 from tdcs_train.model.tracing import TracedModel, attribute, examples_of, parameter_names, trace, uncompiled
 from tdcs_train.model.verification import verify
@@ -33,6 +33,8 @@ class Subject:
     model: nn.Module
     batch: Callable[[], tuple[Any, Any]]
     loss: Callable[[Any, Any], torch.Tensor]
+    clock: Clock = field(default_factory=ProcessorClock)
+    """Of the device that the model and its mini-batches are on."""
     optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer] | None = None
     """Makes what updates some parameters; the model's weights then change while it is measured."""
 
@@ -82,8 +84,8 @@ def profile(
     except Exception as error:  # a model raises anything
         raise _failed(error) from error
     arguments = (*positional, *(named[name] for name in traced.inputs if name in named))
-    recorder = _Recorder(traced.graph_module)
-    updates = _Updates(traced, subject.optimizer)
+    recorder = _Recorder(traced.graph_module, subject.clock)
+    updates = _Updates(traced, subject.optimizer, subject.clock)
     for step in range(WARM_UP_STEPS + steps):
         if step == WARM_UP_STEPS:
             recorder.forward.clear()
@@ -170,7 +172,9 @@ class _Updates:
         self,
         traced: TracedModel,
         optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer] | None,
+        clock: Clock,
     ) -> None:
+        self._clock = clock
         self.seconds: dict[str, list[float]] = {}
         self._optimizers: dict[str, torch.optim.Optimizer] = {}
         for layer, parameters in _owned(traced).items():
@@ -181,9 +185,10 @@ class _Updates:
     def measure(self) -> None:
         """A step of every layer."""
         for layer, optimizer in self._optimizers.items():
-            begin = time.perf_counter()
+            begin = self._clock.mark()
             optimizer.step()
-            self.seconds.setdefault(layer, []).append(time.perf_counter() - begin)
+            seconds = self._clock.seconds(begin, self._clock.mark())
+            self.seconds.setdefault(layer, []).append(seconds)
 
 
 def _median_ms(seconds: Sequence[float]) -> float:
@@ -193,27 +198,29 @@ def _median_ms(seconds: Sequence[float]) -> float:
 class _Recorder(fx.Interpreter):
     """Runs the graph and notes when each layer begins and ends."""
 
-    def __init__(self, module: fx.GraphModule) -> None:
+    def __init__(self, module: fx.GraphModule, clock: Clock) -> None:
         super().__init__(module)
         self.forward: dict[str, list[float]] = {}
         self.backward: dict[str, list[float]] = {}
         self.sizes: dict[str, list[int]] = {}
-        self._marks: list[tuple[str, float]] = []
+        self._clock = clock
+        self._marks: list[tuple[str, Any]] = []
+        self._ran: list[tuple[str, Any, Any]] = []
 
     def run_node(self, n: fx.Node) -> Any:
-        begin = time.perf_counter()
+        begin = self._clock.mark()
         result = super().run_node(n)
-        seconds = time.perf_counter() - begin
+        end = self._clock.mark()
         if n.op in ("get_attr", "output"):
             return result
         tensors = list(_tensors(result))
         self.sizes[n.name] = [tensor.numel() * tensor.element_size() for tensor in tensors]
         if n.op != "placeholder":
-            self.forward.setdefault(n.name, []).append(seconds)
+            self._ran.append((n.name, begin, end))
             for tensor in tensors:
                 if tensor.grad_fn is not None:
                     tensor.register_hook(
-                        lambda _, name=n.name: self._marks.append((name, time.perf_counter()))
+                        lambda _, name=n.name: self._marks.append((name, self._clock.mark()))
                     )
         return result
 
@@ -221,10 +228,13 @@ class _Recorder(fx.Interpreter):
         """Runs backward; the time between two marks belongs to the layer of the first."""
         self._marks = []
         loss.backward()
-        ends = [*[moment for _, moment in self._marks[1:]], time.perf_counter()]
+        ends = [*[moment for _, moment in self._marks[1:]], self._clock.mark()]
+        for name, begin, end in self._ran:
+            self.forward.setdefault(name, []).append(self._clock.seconds(begin, end))
+        self._ran = []
         seconds: dict[str, float] = {}
         for (name, begin), end in zip(self._marks, ends, strict=True):
-            seconds[name] = seconds.get(name, 0.0) + end - begin
+            seconds[name] = seconds.get(name, 0.0) + self._clock.seconds(begin, end)
         for name, value in seconds.items():
             self.backward.setdefault(name, []).append(value)
 

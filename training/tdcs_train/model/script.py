@@ -4,12 +4,15 @@ import contextlib
 import runpy
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
+from tdcs_train.model.clocks import CudaClock, ProcessorClock
 from tdcs_train.model.errors import ModelError
 from tdcs_train.model.measuring import Subject
 
@@ -26,22 +29,48 @@ def imports_of(target: str) -> Iterator[None]:
             sys.path.remove(folder)
 
 
-def subject_of(
-    target: str,
-    *,
-    batch: int,
-    batch_name: str = "batch",
-    loss_name: str = "loss",
-    optimizer_name: str = "",
-) -> Subject:
-    """The model that `FILE.py:NAME` names, with the file's functions for mini-batches and the loss.
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    """What a file defines, by name."""
 
-    NAME is a module or a function that makes one. `batch_name` is a function of the number of samples that returns
-    (inputs, labels); `loss_name` one of (output, labels); `optimizer_name`, if any, one of a list of parameters. The
-    file is run with `__name__` set to "profile", so that what only training does belongs below
-    `if __name__ == "__main__":`.
+    file: str
+    content: Mapping[str, Any]
 
-    Raises ModelError that names the file and what it lacks.
+    def has(self, name: str) -> bool:
+        """Whether it defines the name."""
+        return name in self.content
+
+    def function(self, name: str, *, use: str) -> Callable[..., Any]:
+        """A function of the file; `use` says in errors what for."""
+        found = self._attribute(name, use)
+        if not callable(found):
+            raise ModelError(f"{self.file}: {name} is a {type(found).__name__}; it must be a function")
+        function: Callable[..., Any] = found
+        return function
+
+    def module(self, name: str) -> Any:
+        """The model that the name is, or that its function makes; a program of torch.export is one, too."""
+        made = self._attribute(name, "the model")
+        model = made
+        if callable(made) and not isinstance(made, nn.Module) and not hasattr(made, "graph_signature"):
+            model = _called(made, where=f"{self.file}: {name}", form=f"{name}()")
+        if not isinstance(model, nn.Module) and not hasattr(model, "graph_signature"):
+            raise ModelError(
+                f"{self.file}: {name} is a {type(model).__name__}; it must be a module, or a function that makes one"
+            )
+        return model
+
+    def _attribute(self, name: str, use: str) -> Any:
+        if name not in self.content:
+            offered = ", ".join(sorted(key for key in self.content if not key.startswith("_")))
+            raise ModelError(f"{self.file} has no {name!r} for {use}; it has {offered or 'nothing'}")
+        return self.content[name]
+
+
+def read_script(target: str) -> tuple[Script, str]:
+    """The file of `FILE.py:NAME`, run with `__name__` set to "profile", and the name.
+
+    Raises ModelError for a file that is none, or that cannot be run.
     """
     file, colon, name = target.rpartition(":")
     if not (colon and file and name):
@@ -58,20 +87,38 @@ def subject_of(
         ) from error
     except Exception as error:  # a script raises anything
         raise ModelError(f"{file} cannot be run: {_said(error)}") from error
-    made = _attribute(content, name, file)
-    model = made
-    if callable(made) and not isinstance(made, nn.Module) and not hasattr(made, "graph_signature"):
-        model = _called(made, where=f"{file}: {name}", form=f"{name}()")
-    if not isinstance(model, nn.Module) and not hasattr(model, "graph_signature"):
-        raise ModelError(
-            f"{file}: {name} is a {type(model).__name__}; it must be a module, or a function that makes one"
-        )
-    batches = _function(content, batch_name, file, use="mini-batches (--batches NAME)")
-    losses = _function(content, loss_name, file, use="the loss (--loss NAME)")
+    return Script(file=file, content=content), name
+
+
+def subject_of(
+    target: str,
+    *,
+    batch: int,
+    batch_name: str = "batch",
+    loss_name: str = "loss",
+    optimizer_name: str = "",
+    device: torch.device | None = None,
+) -> Subject:
+    """The model that `FILE.py:NAME` names, with the file's functions for mini-batches and the loss.
+
+    NAME is a module or a function that makes one. `batch_name` is a function of the number of samples that returns
+    (inputs, labels); `loss_name` one of (output, labels); `optimizer_name`, if any, one of a list of parameters. The
+    file is run with `__name__` set to "profile", so that what only training does belongs below
+    `if __name__ == "__main__":`.
+
+    Raises ModelError that names the file and what it lacks.
+    """
+    script, name = read_script(target)
+    model, file = script.module(name), script.file
+    batches = script.function(batch_name, use="mini-batches (--batches NAME)")
+    losses = script.function(loss_name, use="the loss (--loss NAME)")
 
     def pair() -> tuple[Any, Any]:
         where = f"{file}: {batch_name}"
-        return _pair(_called(batches, batch, where=where, form=f"{batch_name}({batch})"), where)
+        made = _pair(_called(batches, batch, where=where, form=f"{batch_name}({batch})"), where)
+        return (
+            made if device is None else pytree.tree_map_only(torch.Tensor, lambda each: each.to(device), made)
+        )
 
     def loss(output: Any, labels: Any) -> torch.Tensor:
         where = f"{file}: {loss_name}"
@@ -82,17 +129,16 @@ def subject_of(
         return found
 
     return Subject(
-        model=model,
+        model=model if device is None else model.to(device),
         batch=pair,
+        clock=CudaClock() if device is not None and device.type == "cuda" else ProcessorClock(),
         loss=loss,
-        optimizer=_optimizer(content, optimizer_name, file) if optimizer_name else None,
+        optimizer=_optimizer(script, optimizer_name) if optimizer_name else None,
     )
 
 
-def _optimizer(
-    content: dict[str, Any], name: str, file: str
-) -> Callable[[list[nn.Parameter]], torch.optim.Optimizer]:
-    make = _function(content, name, file, use="the optimizer (--optimizer NAME)")
+def _optimizer(script: Script, name: str) -> Callable[[list[nn.Parameter]], torch.optim.Optimizer]:
+    make, file = script.function(name, use="the optimizer (--optimizer NAME)"), script.file
 
     def checked(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         made = _called(make, parameters, where=f"{file}: {name}", form=f"{name}(parameters)")
@@ -103,21 +149,6 @@ def _optimizer(
         return made
 
     return checked
-
-
-def _attribute(content: dict[str, Any], name: str, file: str, use: str = "the model") -> Any:
-    if name not in content:
-        offered = ", ".join(sorted(key for key in content if not key.startswith("_")))
-        raise ModelError(f"{file} has no {name!r} for {use}; it has {offered or 'nothing'}")
-    return content[name]
-
-
-def _function(content: dict[str, Any], name: str, file: str, *, use: str) -> Callable[..., Any]:
-    found = _attribute(content, name, file, use)
-    if not callable(found):
-        raise ModelError(f"{file}: {name} is a {type(found).__name__}; it must be a function")
-    function: Callable[..., Any] = found
-    return function
 
 
 def _called(function: Callable[..., Any], *arguments: Any, where: str, form: str) -> Any:
