@@ -12,7 +12,7 @@ from tests.training.processes import CHECKOUT, Job
 from tdcs_train.errors import InputError
 from tdcs_train.model.errors import PlanError
 from tdcs_train.pipeline import checkpoint
-from tdcs_train.pipeline.checkpoint import Checkpoint
+from tdcs_train.pipeline.checkpoint import Checkpoint, Kept
 
 SCRIPT = CHECKOUT / "tests" / "training" / "pipeline" / "pipeline_worker.py"
 NODES = [f"node{number}" for number in range(2, 9)]
@@ -47,23 +47,33 @@ def test_a_folder_with_checkpoints_but_no_common_step_is_refused_with_what_is_th
     for done in (8, 16):
         checkpoint.save(tmp_path, state(done))
     checkpoint.save(tmp_path, state(24, stage=1))
-    steps = checkpoint.steps_in(tmp_path)
+    kept = checkpoint.kept_in(tmp_path)
     sentence = r"no step of all 3 stages \(stage 0 has 8, 16; stage 1 has 24; stage 2 has none\)"
     with pytest.raises(PlanError, match=sentence) as refused:
-        checkpoint.check_start(tmp_path, steps, stages=3, plan="one")
+        checkpoint.check_start(tmp_path, kept, stages=3, plan="one")
     assert str(tmp_path) in str(refused.value)
-    with pytest.raises(PlanError, match=r"stage-0\.step-000000016\.pt was written with another plan"):
-        checkpoint.check_start(tmp_path, steps, stages=3, plan="other")
+    with pytest.raises(PlanError, match=r"stage-0\.step-000000008\.pt was written with another plan"):
+        checkpoint.check_start(tmp_path, kept, stages=3, plan="other")
 
 
 def test_a_first_save_that_was_cut_short_and_an_empty_folder_are_no_reason_to_refuse(tmp_path: Path) -> None:
-    checkpoint.check_start(
-        tmp_path / "absent", checkpoint.steps_in(tmp_path / "absent"), stages=2, plan="one"
-    )
+    checkpoint.check_start(tmp_path / "absent", checkpoint.kept_in(tmp_path / "absent"), stages=2, plan="one")
     checkpoint.save(tmp_path, state(8))
-    checkpoint.check_start(tmp_path, checkpoint.steps_in(tmp_path), stages=2, plan="one")
+    checkpoint.check_start(tmp_path, checkpoint.kept_in(tmp_path), stages=2, plan="one")
     with pytest.raises(PlanError, match="was written with another plan"):
-        checkpoint.check_start(tmp_path, checkpoint.steps_in(tmp_path), stages=2, plan="other")
+        checkpoint.check_start(tmp_path, checkpoint.kept_in(tmp_path), stages=2, plan="other")
+
+
+def test_the_newest_step_is_one_that_every_worker_can_go_on_from() -> None:
+    old = [Kept(stage=stage, step=8, plan="old", stages=3) for stage in range(3)]
+    new = [Kept(stage=stage, step=16, plan="new", stages=2) for stage in range(2)]
+    newest = checkpoint.newest_common
+    assert newest([[*old, *new], [*old, *new]], [0, 1], plan="new") == new[0]
+    assert newest([[new[0]], [new[1]]], [0, 1], plan="new") == new[0]  # each has a folder of its own
+    assert newest([[*old, new[0]], [*old, new[0]]], [0, 1], plan="new") == old[0]
+    assert newest([[*old, *new], [*old]], [0, 0], plan="third") == old[0]
+    assert newest([[*old[:2]], [*old]], [0, 1], plan="new") is None
+    assert newest([[], []], [0, 1], plan="new") is None
 
 
 def test_a_folder_that_is_a_file_or_takes_no_more_is_named(tmp_path: Path) -> None:
@@ -82,19 +92,19 @@ def test_a_folder_that_is_a_file_or_takes_no_more_is_named(tmp_path: Path) -> No
     assert list((tmp_path / "full").iterdir()) == []
 
 
-def test_a_job_with_another_number_of_stages_does_not_begin_again_in_the_same_folder(tmp_path: Path) -> None:
-    folder = tmp_path / "kept"
-    common = ["--count", "4", "--checkpoints", str(folder)]
+def test_a_job_with_another_number_of_stages_goes_on_in_the_same_folder(tmp_path: Path) -> None:
+    common = ["--mode", "flush", "--count", "2", "--checkpoints", str(tmp_path / "kept")]
     with Job(SCRIPT, 2, tmp_path, [*plan_of(tmp_path, 4), *common]) as job:
         assert job.end(within=60) == [0, 0], [worker.errors for worker in job.workers]
-    before = {path: path.read_bytes() for path in folder.iterdir()}
-    assert len(before) == 4
-    with Job(SCRIPT, 3, tmp_path, [*plan_of(tmp_path, 2, 4), *common]) as job:
-        assert job.end(within=60) == [2, 2, 2]
-        for worker in job.workers:
-            assert "was written with another plan" in worker.errors
-            assert "Traceback" not in worker.errors
-    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    with Job(SCRIPT, 3, tmp_path, [*plan_of(tmp_path, 2, 4), *common, "--rounds", "3"]) as job:
+        assert job.end(within=60) == [0, 0, 0], [worker.errors for worker in job.workers]
+        assert all("resumed after 4" in worker.output for worker in job.workers)
+        moved = job.workers[0].results()
+    other = [*common[:-1], str(tmp_path / "other"), "--rounds", "3"]
+    with Job(SCRIPT, 2, tmp_path, [*plan_of(tmp_path, 4), *other]) as job:
+        assert job.end(within=60) == [0, 0], [worker.errors for worker in job.workers]
+        whole = job.workers[0].results()
+    assert moved[0]["loss"] == pytest.approx(whole[2]["loss"], abs=1e-6)
 
 
 def test_checkpoints_of_another_width_or_optimizer_are_refused_with_the_file(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ COMMANDS = {
     "order": ("tdcs_train.cli.order", "Order the transfers of a profiled model."),
     "plan": ("tdcs_train.cli.plan", "Plan the parallelism of a profiled model."),
     "profile": ("tdcs_train.cli.profile", "Measure a model layer by layer."),
+    "run": ("tdcs_train.cli.run", "Train a model as its plan says, from the variables to the exit code."),
     "targets": ("tdcs_train.cli.targets", "Show what models can be compiled for, and what this node is."),
 }
 """Subcommand to the module that has it as attribute `command`, and its line in the help."""

@@ -16,7 +16,7 @@ import torch.distributed as distributed
 from tdcs_train import __version__
 from tdcs_train.peers import frames
 from tdcs_train.peers.connection import Connection
-from tdcs_train.peers.errors import PeerError
+from tdcs_train.peers.errors import FINAL, PeerError
 from tdcs_train.peers.frames import PROTOCOL, Frame, Kind
 
 VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
@@ -76,6 +76,7 @@ class Rendezvous:
     def __init__(self, membership: Membership) -> None:
         self.membership = membership
         self._deadline = time.monotonic() + membership.timeout
+        self._compared = 0
         self._store = self._open()
         self._listener = socket.create_server(("", 0), backlog=64)
         own = {
@@ -140,20 +141,35 @@ class Rendezvous:
                 while time.monotonic() < until and not self._store.check(keys):
                     time.sleep(_LOOK_SECONDS)
 
+    def compare(self, facts: Mapping[str, str]) -> None:
+        """Compares further facts, which must be equal at all workers."""
+        self._compared += 1
+        key = f"facts/{self._compared}"
+        self.note(f"{key}/{self.membership.rank}", dict(facts))
+        for worker, rank in zip(self._workers, range(self.membership.world_size), strict=True):
+            worker["facts"] = self.read(f"{key}/{rank}", awaited=f"the facts of rank {rank}")
+        self._compare(facts)
+
     def _open(self) -> Any:
         m = self.membership
+        # torchrun's agent listens at MASTER_PORT itself, for this run and those after a restart.
+        has_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
         try:
-            return distributed.TCPStore(
+            store = distributed.TCPStore(
                 m.master,
                 m.port,
                 m.world_size,
-                is_master=m.rank == 0,
+                is_master=m.rank == 0 and not has_agent,
                 timeout=datetime.timedelta(seconds=m.timeout),
                 wait_for_workers=False,
                 use_libuv=False,  # Debian's PyTorch is built without it
             )
         except (RuntimeError, ValueError, distributed.DistError) as error:
             raise self._master_lost(error) from error
+        if not has_agent:
+            return store
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        return distributed.PrefixStore(f"tdcs-train/{attempt}", store)
 
     def _master_lost(self, error: Exception) -> PeerError:
         m = self.membership
@@ -183,7 +199,7 @@ class Rendezvous:
                 if other != value:
                     raise PeerError(
                         f"rank {rank} ({worker['node']}) has {name} {other}, rank {self.membership.rank} has {value}; "
-                        "all workers must have the same"
+                        f"all workers must have the same ({FINAL})"
                     )
 
     def _opened(self, connection: socket.socket, peer: str) -> Connection:

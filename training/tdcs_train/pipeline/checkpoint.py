@@ -3,8 +3,8 @@
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,22 @@ class Checkpoint:
     model: dict[str, torch.Tensor]
     """Parameters and buffers by their names in the whole model."""
     optimizer: dict[str, Any] | None
+    stages: int = 0
+    """Of the plan; 0 in checkpoints that do not know."""
+    trained: list[str] = field(default_factory=list)
+    """The names of the optimizer's parameters in the whole model, in its order."""
+    position: dict[str, Any] = field(default_factory=dict)
+    """Where the program was in its data: plain values of its own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """A file of a checkpoint, as a worker lists it for the others."""
+
+    stage: int
+    step: int
+    plan: str
+    stages: int
 
 
 def path_of(folder: Path, *, stage: int, step: int) -> Path:
@@ -53,32 +69,83 @@ def steps_in(folder: Path) -> dict[int, list[int]]:
     return {stage: sorted(found[stage]) for stage in sorted(found)}
 
 
-def newest_common(steps: Iterable[Iterable[int]]) -> int | None:
-    """The newest step that every stage has."""
-    sets = [set(of_stage) for of_stage in steps]
-    common = set.intersection(*sets) if sets else set()
-    return max(common, default=None)
+def kept_in(folder: Path) -> list[Kept]:
+    """What each file of the folder belongs to.
+
+    Raises:
+        InputError: The folder cannot be listed, or a file cannot be read.
+    """
+    found = []
+    for stage, steps in steps_in(folder).items():
+        for step in steps:
+            content = load(folder, stage=stage, step=step, whole=False)
+            found.append(Kept(stage=stage, step=step, plan=content.plan, stages=content.stages))
+    return found
 
 
-def check_start(folder: Path, steps: Mapping[int, Iterable[int]], *, stages: int, plan: str) -> None:
+def newest_common(seen: Sequence[Sequence[Kept]], own_stage: Sequence[int], *, plan: str) -> Kept | None:
+    """The newest step that all workers can go on from, and whose it is.
+
+    `seen` is what each worker sees, `own_stage` its stage. Of the plan that is run, each needs the file of its own
+    stage; of another plan each needs all of them, as its layers may be in any.
+    """
+    views = [{(each.stage, each.step, each.plan) for each in files} for files in seen]
+    steps = sorted(
+        {each for files in seen for each in files}, key=lambda each: (-each.step, each.plan, each.stage)
+    )
+    for kept in steps:
+        stages = [own_stage] if kept.plan == plan else [[n] * len(views) for n in range(kept.stages)]
+        if stages and all(
+            (stage, kept.step, kept.plan) in view
+            for needed in stages
+            for stage, view in zip(needed, views, strict=True)
+        ):
+            return kept
+    return None
+
+
+def check_start(folder: Path, seen: Sequence[Kept], *, stages: int, plan: str) -> None:
     """Refuses to begin from nothing in a folder that has checkpoints, though no step of all stages.
 
     One step that not all stages have is what a job leaves that ended in its first save, and no reason to refuse.
 
     Raises:
-        PlanError: The checkpoints are of another plan, or some have gone; it says which stages have what.
+        PlanError: Some have gone, it says which stages have what; or they are of another plan, of a version that did
+            not know how to go on with those.
     """
-    for stage, own in steps_in(folder).items():
-        load(folder, stage=stage, step=max(own), plan=plan)
-    if len({step for own in steps.values() for step in own}) <= 1:
+    if other := next((each for each in seen if each.plan != plan and not each.stages), None):
+        path = path_of(folder, stage=other.stage, step=other.step)
+        raise PlanError(f"{path} was written with another plan; give another folder, or train with that plan")
+    steps: dict[int, set[int]] = {}
+    for each in seen:
+        steps.setdefault(each.stage, set()).add(each.step)
+    if len(set().union(*steps.values())) <= 1:
         return
     have = "; ".join(
-        f"stage {stage} has {', '.join(map(str, steps.get(stage, ()))) or 'none'}"
+        f"stage {stage} has {', '.join(map(str, sorted(steps.get(stage, ())))) or 'none'}"
         for stage in range(max(stages, 1 + max(steps)))
     )
     raise PlanError(
         f"{folder} has checkpoints, but no step of all {stages} stages ({have}); bring the missing files back, or give "
         "an empty folder to begin again"
+    )
+
+
+def merged(folder: Path, kept: Kept) -> Checkpoint:
+    """All stages of a step as one: the whole model, and what an optimizer holds of each parameter by its name."""
+    parts = [load(folder, stage=stage, step=kept.step) for stage in range(kept.stages)]
+    state: dict[str, Any] = {}
+    for part in parts:
+        if part.optimizer is not None:
+            state |= {part.trained[number]: value for number, value in part.optimizer["state"].items()}
+    return Checkpoint(
+        stage=0,
+        done=kept.step,
+        plan=kept.plan,
+        stages=1,
+        model={name: value for part in parts for name, value in part.model.items()},
+        optimizer={"state": state},
+        position=parts[0].position,
     )
 
 
@@ -113,23 +180,19 @@ def _written(folder: Path, checkpoint: Checkpoint) -> Path:
     return path
 
 
-def load(folder: Path, *, stage: int, step: int, plan: str) -> Checkpoint:
-    """The checkpoint of a stage and step.
+def load(folder: Path, *, stage: int, step: int, whole: bool = True) -> Checkpoint:
+    """The checkpoint of a stage and step; without `whole` its tensors are not read.
 
-    Raises PlanError with the file for one of another plan, or one that cannot be read.
+    Raises PlanError with the file for one that cannot be read.
     """
     path = path_of(folder, stage=stage, step=step)
     try:
-        content = torch.load(path, weights_only=True)
-        checkpoint = Checkpoint(**content)
+        return Checkpoint(**torch.load(path, weights_only=True, mmap=not whole))
     except Exception as error:  # a damaged file makes torch.load raise anything
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise PlanError(
             f"{path} cannot be read: {reason}; remove step {step} of all stages to use an older one"
         ) from error
-    if checkpoint.plan != plan:
-        raise PlanError(f"{path} was written with another plan; give another folder, or train with that plan")
-    return checkpoint
 
 
 def _unusable(folder: Path, error: Exception) -> InputError:

@@ -11,13 +11,16 @@ from typing import Any
 import torch
 from torch import nn
 
+from tdcs_train.errors import InputError
 from tdcs_train.model.errors import PlanError
 from tdcs_train.model.splitting import split
 from tdcs_train.model.tracer import Example
 from tdcs_train.model.tracing import TracedModel, trace
+from tdcs_train.peers.errors import CRASHED, FINAL, PeerError
 from tdcs_train.peers.rendezvous import Membership, Rendezvous, abort
 from tdcs_train.pipeline import checkpoint
-from tdcs_train.pipeline.checkpoint import Checkpoint
+from tdcs_train.pipeline.checkpoint import Checkpoint, Kept
+from tdcs_train.pipeline.evaluating import Evaluation, Metric, evaluate
 from tdcs_train.pipeline.network import NetworkLink, RingReducer
 from tdcs_train.pipeline.order import Place, check_counts, neighbours, place_of
 from tdcs_train.pipeline.plan_file import StagePlan
@@ -72,7 +75,9 @@ class Pipeline:
     Raises PlanError, ModelError or PeerError, which name what is wrong; other workers then fail with the same reason.
     """
 
-    def __init__(self, recipe: Recipe, plan: StagePlan, membership: Membership) -> None:
+    def __init__(
+        self, recipe: Recipe, plan: StagePlan, membership: Membership, *, rendezvous: Rendezvous | None = None
+    ) -> None:
         self.recipe, self.plan = recipe, plan
         self.place = _place(plan, membership)
         if recipe.settings.mode == "flush":
@@ -87,7 +92,11 @@ class Pipeline:
             split(traced, plan.stages), self.place.stage, recipe.loss, labels=recipe.labels
         )
         facts = {"plan": plan.digest, "settings": repr(recipe.settings), **membership.facts}
-        self._rendezvous = Rendezvous(_with_facts(membership, facts))
+        if rendezvous is None:
+            rendezvous = Rendezvous(_with_facts(membership, facts))
+        else:
+            rendezvous.compare(facts)
+        self._rendezvous = rendezvous
         connections = self._rendezvous.connect(_peers(self.place), purpose="pipeline")
         self._connections = list(connections.values())
         self.worker = Worker(
@@ -105,6 +114,8 @@ class Pipeline:
             schedule=recipe.schedule,
         )
         self._rounds = 0
+        self.position: dict[str, Any] = {}
+        """What the checkpoint that was resumed from was given as its position."""
 
     @property
     def is_first(self) -> bool:
@@ -132,8 +143,33 @@ class Pipeline:
             time.monotonic() - begin,
         )
 
-    def save(self, folder: Path) -> None:
+    def evaluate(self, batches: Batches | None, *, count: int, metric: Metric | None = None) -> Evaluation:
+        """The loss of `count` mini-batches of the whole pipeline, and a metric, without training.
+
+        `batches` is read by the first stage, as in training; mini-batches may differ in size. `metric` is a function of
+        the model's output and the labels, like the loss.
+        """
+        self.worker.compute.part.module.eval()
+        try:
+            own = evaluate(self.worker, batches, count=count, metric=metric)
+        finally:
+            self.worker.compute.part.module.train()
+        totals = [Evaluation(**each) for each in self._together("evaluated", asdict(own))]
+        samples = sum(each.samples for each in totals)
+        return Evaluation(
+            loss=sum(each.loss * each.samples for each in totals) / max(samples, 1),
+            metric=sum(each.metric * each.samples for each in totals) / max(samples, 1),
+            samples=samples,
+        )
+
+    def agree(self, topic: str, own: Any) -> list[Any]:
+        """What every worker gives to the same call, by rank; plain values."""
+        return self._together(topic, own)
+
+    def save(self, folder: Path, *, position: dict[str, Any] | None = None) -> None:
         """Writes a checkpoint: a file for each stage, by its replica 0. Returns when all stages have theirs.
+
+        `position` are plain values that `resume` gives back, such as where the program was in its data.
 
         Running statistics (BatchNorm) are those of all replicas of a stage, averaged: each has seen other mini-batches.
         """
@@ -151,6 +187,9 @@ class Pipeline:
                     plan=self.plan.digest,
                     model={compute.part.names.get(name, name): value for name, value in state.items()},
                     optimizer=optimizer.state_dict() if optimizer is not None else None,
+                    stages=len(self.plan.stages),
+                    trained=self._trained(),
+                    position=position or {},
                 ),
             )
         self._together("saved", self.done)
@@ -158,29 +197,41 @@ class Pipeline:
     def resume(self, folder: Path) -> int:
         """Goes on from the newest step of which every stage has a checkpoint; returns the mini-batches done.
 
-        0 where there are none. Raises PlanError for checkpoints of another plan or model, and where files are missing.
+        0 where there are none. Checkpoints of another plan are taken, too, where all workers see all files. Raises
+        PlanError for checkpoints of another model, and where files are missing.
         """
-        seen = self._together("steps", list(checkpoint.steps_in(folder).items()))
-        own = [dict(steps).get(self._stage_of(rank), []) for rank, steps in enumerate(seen)]
-        step = checkpoint.newest_common(own)
-        if step is None:
-            there: dict[int, set[int]] = {}
-            for stage, steps in itertools.chain.from_iterable(seen):
-                there.setdefault(stage, set()).update(steps)
-            ordered = {stage: sorted(there[stage]) for stage in sorted(there)}
-            checkpoint.check_start(folder, ordered, stages=len(self.plan.stages), plan=self.plan.digest)
-            return 0
-        found = checkpoint.load(folder, stage=self.place.stage, step=step, plan=self.plan.digest)
-        compute = self.worker.compute
-        names = {whole: own for own, whole in compute.part.names.items()}
-        try:
-            compute.part.module.load_state_dict(
-                {names.get(name, name): value for name, value in found.model.items()}
+        seen = [
+            [Kept(**each) for each in files]
+            for files in self._together("steps", [asdict(each) for each in checkpoint.kept_in(folder)])
+        ]
+        stages = [self._stage_of(rank) for rank in range(self.plan.workers)]
+        newest = checkpoint.newest_common(seen, stages, plan=self.plan.digest)
+        if newest is None:
+            checkpoint.check_start(
+                folder,
+                list(itertools.chain.from_iterable(seen)),
+                stages=len(self.plan.stages),
+                plan=self.plan.digest,
             )
+            return 0
+        is_own = newest.plan == self.plan.digest
+        stage = self.place.stage if is_own else 0
+        found = (
+            checkpoint.load(folder, stage=stage, step=newest.step)
+            if is_own
+            else checkpoint.merged(folder, newest)
+        )
+        compute = self.worker.compute
+        names = {own: compute.part.names.get(own, own) for own in compute.part.module.state_dict()}
+        try:
+            if is_own and (strange := found.model.keys() - set(names.values())):
+                raise KeyError(f"this stage has no {min(strange)}")
+            compute.part.module.load_state_dict({own: found.model[name] for own, name in names.items()})
             if self.worker.optimizer is not None and found.optimizer is not None:
-                self.worker.optimizer.load_state_dict(found.optimizer)
+                state = found.optimizer if is_own else self._regrouped(found.optimizer["state"])
+                self.worker.optimizer.load_state_dict(state)
         except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
-            path = checkpoint.path_of(folder, stage=self.place.stage, step=step)
+            path = checkpoint.path_of(folder, stage=stage, step=newest.step)
             reason = " ".join(
                 line.strip() for line in str(error).splitlines()[:2]
             )  # one tensor of perhaps many
@@ -188,8 +239,23 @@ class Pipeline:
                 f"{path} is of another model or optimizer: {reason.rstrip('.')}; give the options that it was "
                 "trained with, or another folder"
             ) from error
+        self.position = found.position
         self.worker.resume(found.done)
         return found.done
+
+    def _trained(self) -> list[str]:
+        """The names of the optimizer's parameters in the whole model, in its order."""
+        compute, optimizer = self.worker.compute, self.worker.optimizer
+        names = {id(each): compute.part.names.get(own, own) for own, each in compute.parameters.items()}
+        groups = optimizer.param_groups if optimizer is not None else []
+        return [names[id(each)] for group in groups for each in group["params"]]
+
+    def _regrouped(self, state: dict[str, Any]) -> dict[str, Any]:
+        """The optimizer's own groups, with what another plan's optimizers held of its parameters."""
+        assert self.worker.optimizer is not None
+        own = self.worker.optimizer.state_dict()
+        held = {number: state[name] for number, name in enumerate(self._trained()) if name in state}
+        return {"state": held, "param_groups": own["param_groups"]}
 
     def __enter__(self) -> "Pipeline":
         return self
@@ -198,7 +264,10 @@ class Pipeline:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            abort(self._connections, f"{self.place} failed: {error}" if str(error) else repr(error))
+            reason = f"{self.place} failed: {error}" if str(error) else repr(error)
+            if not isinstance(error, PeerError):
+                reason += f" ({FINAL if isinstance(error, InputError) else CRASHED})"
+            abort(self._connections, reason)
         else:
             for connection in self._connections:
                 connection.close()

@@ -108,24 +108,41 @@ class StageCompute:
         At the last stage the packet holds the loss. `share_of_loss` is the part of a mini-batch's loss that this
         micro-batch is (mode flush).
         """
+        entry = self._run(packet, version)
+        self._in_flight[packet.batch] = entry
+        if self.is_last:
+            output, marks = self._end(entry)
+            entry.loss = self.loss(output, marks) * share_of_loss
+            return Packet(packet.batch, {"loss": float(entry.loss.detach())}, packet.version)
+        return self._leaving(entry, packet)
+
+    @torch.no_grad()
+    def evaluate(self, packet: Packet) -> Packet | tuple[Any, Any]:
+        """Works on a mini-batch with the newest weights, without a backward to come: what goes to the next stage, or
+        the model's output and the labels at the last one."""
+        entry = self._run(packet, self.weights.newest)
+        return self._end(entry) if self.is_last else self._leaving(entry, packet)
+
+    def _run(self, packet: Packet, version: int) -> _InFlight:
         part = self.part
         arrived = {name: detached(value) for name, value in packet.values.items()}
         arguments = [arrived[name] for name in part.takes]
         answer = self._computed(self.weights.at(version), arguments)
         results = dict(zip(part.gives, answer if len(part.gives) > 1 else (answer,), strict=True))
-        entry = _InFlight(packet.batch, version, arrived, results)
-        self._in_flight[packet.batch] = entry
-        reached = {**arrived, **results}
-        if self.is_last:
-            output = self.model.rebuild(
-                [reached[each.name] if isinstance(each, fx.Node) else each for each in self.model.output]
-            )
-            marks = [arrived[name] for name in self.label_names]
-            entry.loss = (
-                self.loss(output, marks[0] if len(marks) == 1 else tuple(marks) or None) * share_of_loss
-            )
-            return Packet(packet.batch, {"loss": float(entry.loss.detach())}, packet.version)
-        leaving = [*part.leaving, *self.label_names]
+        return _InFlight(packet.batch, version, arrived, results)
+
+    def _end(self, entry: _InFlight) -> tuple[Any, Any]:
+        """What the model returns, and the labels."""
+        reached = {**entry.arrived, **entry.results}
+        output = self.model.rebuild(
+            [reached[each.name] if isinstance(each, fx.Node) else each for each in self.model.output]
+        )
+        marks = [entry.arrived[name] for name in self.label_names]
+        return output, marks[0] if len(marks) == 1 else tuple(marks) or None
+
+    def _leaving(self, entry: _InFlight, packet: Packet) -> Packet:
+        reached = {**entry.arrived, **entry.results}
+        leaving = [*self.part.leaving, *self.label_names]
         # With the graph that made it: what is sent are bytes, and who takes it here begins with a leaf of its own.
         return Packet(packet.batch, {name: reached[name] for name in leaving}, packet.version)
 

@@ -89,6 +89,9 @@ class Worker:
     """At the last stage: of each of its mini-batches, or micro-batches in mode flush."""
     done: int = 0
     """Mini-batches that the pipeline has worked on."""
+    _before: int = 0
+    """Of these, before this worker was started. Mini-batches are numbered from there: their number before may be none
+    that the replicas of a stage share evenly."""
     _rates: list[float] = field(default_factory=list)
     """The learning rate of each group of the optimizer, before the schedule."""
     _samples: int | None = None
@@ -126,12 +129,11 @@ class Worker:
 
     def resume(self, done: int) -> None:
         """Goes on after `done` mini-batches, with parameters that were changed from outside."""
-        self.done = done
-        steps = done // self.place.own if self.settings.mode == "stash" else done
-        self.compute.weights.reset(steps)
+        self.done = self._before = done
+        self.compute.weights.reset(0)
 
     def _stash(self, batches: Batches | None, *, count: int) -> None:
-        first = self.done
+        first = self.done - self._before
         coming: int | None = None
 
         def forward(batch: int) -> None:
@@ -165,7 +167,7 @@ class Worker:
                 for old, new in zip(total, self._backward(batch), strict=True)
             ]
 
-        own = share(self.place, first=self.done * micro, count=micro)
+        own = share(self.place, first=(self.done - self._before) * micro, count=micro)
         credits.run(own, warm_up=self.warm_up, forward=forward, backward=backward)
         self._summed(total, divisor=1)
         if self.settings.clip_norm is not None:
@@ -267,7 +269,7 @@ class Worker:
         if self.schedule is None:
             return
         each = self.place.own if self.settings.mode == "stash" else 1
-        factor = self.schedule(self.compute.weights.newest * each)
+        factor = self.schedule(self._before + self.compute.weights.newest * each)
         for group, rate in zip(optimizer.param_groups, self._rates, strict=True):
             group["lr"] = rate * factor
 
