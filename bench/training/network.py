@@ -61,16 +61,6 @@ def shape(made: Sequence[Host], *, bits_per_second: float) -> None:
             )
 
 
-def delay(made: Sequence[Host], *, seconds: float) -> None:
-    """Gives what each host sends a latency, after its link was shaped: at its own end the delay takes the rate's place,
-    which the switch's end keeps."""
-    for host in made:
-        _run(
-            *("tc", "-n", host.namespace, "qdisc", "replace", "dev", DEVICE, "root", "netem"),
-            *("delay", f"{int(seconds * 1e6)}us", "limit", "100000"),
-        )
-
-
 def shape_to(made: Sequence[Host], *, to: int, bits_per_second: float) -> None:
     """Gives the link from the switch to one host a rate that knows no classes."""
     _run(

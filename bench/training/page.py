@@ -64,6 +64,13 @@ workers took at the same time just before. Beside it all ways were measured: one
 show what does not gain. `measured_seconds` are those of a mini-batch while the pipeline is full: the planner expects
 the bottleneck, or more where transfers are too long to be hidden by the mini-batches in flight.""",
     ),
+    "predictions": (
+        "Predicted mini-batches over a slow link",
+        """\
+Ten random chains of layers that sleep, with real tensors and parameters, planned for two or three workers and a link of
+100 Mbit/s with 1 ms, and run in mode `stash` over such a link: `predicted s` is the planner's `expectedSeconds`,
+`measured s` a mini-batch of the full pipeline.""",
+    ),
     "bubbles": (
         "What the order of a pipeline costs",
         """\
@@ -120,6 +127,7 @@ is 0.9884 in the second; the former row was replaced. ResNet32 was measured at r
     "averaging": "Measured on 2026-11-29, on a machine with much other work, which these workers preempt.",
     "classes": "Measured on 2026-11-23.",
     "links": f"One run on 2026-11-23, {OLD_PROTOCOL}.",
+    "predictions": "Measured on 2026-11-30, on a machine with much other work, which workers and link preempt.",
     "bubbles": """\
 Two runs of each way in turn on 2026-11-23, on a machine with much other work, which these workers preempt.""",
     "digits": f"""\

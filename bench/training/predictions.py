@@ -4,9 +4,9 @@
 
 Each model is a chain of layers with random times, tensors and parameters. The layers sleep, as those of an accelerator
 take no time of the processor; tensors and parameters are real. The planner is given these figures and the link's, and
-its plan is run in mode `stash` by workers in network namespaces of their own. Measured is a mini-batch of the full
-pipeline. Plans that are no pipeline are left out: DistributedDataParallel would run them. Writes
-results/predictions.jsonl.
+its plan is run in mode `stash` by workers in network namespaces of their own, over a switch with that rate and latency.
+Measured is a mini-batch of the full pipeline. Plans that are no pipeline are left out: DistributedDataParallel would
+run them. Writes results/predictions.jsonl.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from bench.training import network, processes
+from bench.training import delayed_network, processes
 from bench.training.records import keep
 
 from tdcs_train.plan.options import Level, Options
@@ -59,12 +59,11 @@ def planned(layers: list[dict[str, Any]], workers: int) -> PipelinePlan:
 
 def measured(layers: list[dict[str, Any]], plan: PipelinePlan, *, count: int) -> float:
     """Seconds of a mini-batch."""
-    with tempfile.TemporaryDirectory() as name, network.hosts(plan.workers) as hosts:
+    made = delayed_network.hosts(plan.workers, bits_per_second=BITS, latency=LATENCY)
+    with tempfile.TemporaryDirectory() as name, made as hosts:
         scratch = Path(name)
         (scratch / "layers.json").write_text(json.dumps(layers))
         (scratch / "plan.json").write_text(json.dumps(document(plan)))
-        network.shape(hosts, bits_per_second=BITS)
-        network.delay(hosts, seconds=LATENCY)
         programs = [
             processes.start(
                 ["-m", WORKER, f"--count={count}"],
