@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from tests.training.processes import CHECKOUT, Job
+import torch.distributed
+from tests.training.processes import CHECKOUT, Job, free_port
 
 pytestmark = pytest.mark.timeout(400)
 FOLDER = CHECKOUT / "tests" / "training" / "running"
@@ -87,6 +88,18 @@ def test_random_numbers_go_on_where_a_run_was_stopped(tmp_path: Path) -> None:
     run(tmp_path / "parts", 2, *plan, environment=dropout)
     for name, value in weights(tmp_path / "whole").items():
         assert torch.equal(weights(tmp_path / "parts")[name], value)
+
+
+def test_workers_meet_at_the_store_of_an_agent_such_as_torchruns(tmp_path: Path) -> None:
+    # torchrun itself does not start in Debian's PyTorch, which has no libuv: this is the store that its agent holds.
+    port = free_port()
+    store = torch.distributed.TCPStore(
+        "127.0.0.1", port, is_master=True, wait_for_workers=False, use_libuv=False
+    )
+    variables = {"TORCHELASTIC_USE_AGENT_STORE": "True", "MASTER_PORT": str(port)}
+    lines = run(tmp_path, 2, *plan_of(tmp_path, [1, 1], [3]), "--epochs", "1", environment=variables)
+    assert any("evaluation" in line for line in lines)
+    assert store.check(["tdcs-train/0/worker/1"])
 
 
 def test_workers_without_a_plan_make_one(tmp_path: Path) -> None:

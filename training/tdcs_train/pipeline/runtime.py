@@ -149,11 +149,14 @@ class Pipeline:
         `batches` is read by the first stage, as in training; mini-batches may differ in size. `metric` is a function of
         the model's output and the labels, like the loss.
         """
-        self.worker.compute.part.module.eval()
+        module = self.worker.compute.part.module
+        trained = [each for each in module.modules() if each.training]
+        module.eval()
         try:
             own = evaluate(self.worker, batches, count=count, metric=metric)
         finally:
-            self.worker.compute.part.module.train()
+            for each in trained:
+                each.training = True
         totals = [Evaluation(**each) for each in self._together("evaluated", asdict(own))]
         samples = sum(each.samples for each in totals)
         return Evaluation(
