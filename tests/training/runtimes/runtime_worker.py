@@ -44,10 +44,10 @@ def alone(case: Case, micro: int) -> tuple[list[float], dict[str, torch.Tensor]]
     """The losses and weights of one process."""
     model = made(case)
     optimizer, losses = sgd(list(model.parameters()), 0.05), []
-    for batch in batches(case):
+    for whole, marks in batches(case):
         optimizer.zero_grad()
         losses.append(0.0)
-        for inputs, labels in parts(*batch, micro):
+        for inputs, labels in parts(whole, marks, micro):
             output = model(**inputs) if isinstance(inputs, dict) else model(*inputs)
             loss = case.loss(output, labels) / micro
             loss.backward()

@@ -26,7 +26,6 @@ class Evaluation:
     """That this worker, or the whole pipeline, has seen the output of."""
 
 
-@torch.no_grad()
 def evaluate(worker: Worker, batches: Batches | None, *, count: int, metric: Metric | None) -> Evaluation:
     """What this worker sees of `count` mini-batches of the whole pipeline: something at the last stage alone."""
     loss = measured = 0.0
@@ -38,8 +37,9 @@ def evaluate(worker: Worker, batches: Batches | None, *, count: int, metric: Met
             continue
         output, labels = answer
         size = _samples(labels)
-        loss += float(worker.compute.loss(output, labels)) * size
-        measured += float(metric(output, labels)) * size if metric is not None else 0.0
+        with torch.no_grad():
+            loss += float(worker.compute.loss(output, labels)) * size
+            measured += float(metric(output, labels)) * size if metric is not None else 0.0
         samples += size
     return Evaluation(loss=loss / max(samples, 1), metric=measured / max(samples, 1), samples=samples)
 

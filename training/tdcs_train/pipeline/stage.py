@@ -116,12 +116,12 @@ class StageCompute:
             return Packet(packet.batch, {"loss": float(entry.loss.detach())}, packet.version)
         return self._leaving(entry, packet)
 
-    @torch.no_grad()
     def evaluate(self, packet: Packet) -> Packet | tuple[Any, Any]:
         """Works on a mini-batch with the newest weights, without a backward to come: what goes to the next stage, or
         the model's output and the labels at the last one."""
-        entry = self._run(packet, self.weights.newest)
-        return self._end(entry) if self.is_last else self._leaving(entry, packet)
+        with torch.no_grad():
+            entry = self._run(packet, self.weights.newest)
+            return self._end(entry) if self.is_last else self._leaving(entry, packet)
 
     def _run(self, packet: Packet, version: int) -> _InFlight:
         part = self.part

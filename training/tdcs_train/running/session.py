@@ -260,7 +260,9 @@ class _Data:
         if settings.mode == "flush":
             whole = self.order.indices(first=first, step=1, end=first + count)
             parts = (_divided(indices, settings.micro_batches) for indices in whole)
-            own = itertools.chain.from_iterable(part[place.replica :: place.own] for part in parts)
+            own: Iterator[list[int]] = itertools.chain.from_iterable(
+                part[place.replica :: place.own] for part in parts
+            )
         else:
             own = self.order.indices(first=first + place.replica, step=place.own, end=first + count)
         return self._read(self.dataset, own)

@@ -12,7 +12,6 @@ from torch.utils.data import DataLoader
 
 from tdcs_train.errors import InputError
 from tdcs_train.model.script import Script
-from tdcs_train.pipeline.runtime import MakeOptimizer
 from tdcs_train.pipeline.stage import Loss
 
 
@@ -23,7 +22,7 @@ class TrainingScript:
 
     model: nn.Module
     loss: Loss
-    optimizer: MakeOptimizer
+    optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer]
     dataset: Callable[[], Any]
     evaluation: Callable[[], Any] | None
     metric: Callable[[Any, Any], Any] | None
@@ -34,8 +33,8 @@ class TrainingScript:
 def training_script(script: Script, *, model: str) -> TrainingScript:
     """What the file has.
 
-    `optimizer` is a function of a list of parameters and a learning rate, or of the parameters alone. Beside it `loss`
-    and `dataset` are needed; `evaluation`, `metric`, `schedule` and `collate` are used where they are there.
+    `optimizer` is a function of a list of parameters. Beside it `loss` and `dataset` are needed; `evaluation`,
+    `metric`, `schedule` and `collate` are used where they are there.
 
     Raises:
         ModelError: It lacks something, or that is no function.
@@ -47,7 +46,7 @@ def training_script(script: Script, *, model: str) -> TrainingScript:
     return TrainingScript(
         model=script.module(model),
         loss=script.function("loss", use="the loss"),
-        optimizer=script.function("optimizer", use="the optimizer of (parameters, learning rate)"),
+        optimizer=script.function("optimizer", use="the optimizer of (parameters)"),
         dataset=script.function("dataset", use="the data: a function that returns a dataset of PyTorch"),
         evaluation=optional("evaluation"),
         metric=optional("metric"),

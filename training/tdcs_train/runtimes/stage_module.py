@@ -7,10 +7,12 @@ arrives is given a gradient, of zeros where the stage does not use it.
 
 import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from tdcs_train.model.errors import ModelError, PlanError
 from tdcs_train.model.splitting import SplitModel, StagePart
@@ -19,8 +21,15 @@ from tdcs_train.pipeline.stage import Loss
 _BY_BITS = {torch.int64: torch.float64, torch.int32: torch.float32, torch.int16: torch.float16}
 _BY_VALUE = (torch.bool, torch.int8, torch.uint8)
 
-Kinds = Mapping[str, tuple[torch.dtype, torch.Size]]
-"""Type and shape of each value that passes between stages, for one micro-batch."""
+
+@dataclass(frozen=True, kw_only=True)
+class Kinds:
+    """What passes between stages, for one micro-batch."""
+
+    tensors: Mapping[str, tuple[torch.dtype, torch.Size]]
+    """Type and shape of each tensor."""
+    constants: Mapping[str, Any]
+    """Sizes and numbers: they follow from the shapes, which are always the same, and need not travel."""
 
 
 class StageModule(nn.Module):
@@ -31,7 +40,10 @@ class StageModule(nn.Module):
         self.part = model.parts[number]
         self.module = self.part.module
         self._is_first, self._is_last = number == 0, number == len(model.parts) - 1
-        self._types = [kinds[name][0] for name in self.part.arriving]
+        self.arriving = travelling(self.part.arriving, kinds)
+        self.leaving = travelling(self.part.leaving, kinds)
+        self._constants = dict(kinds.constants)
+        self._types = [kinds.tensors[name][0] for name in self.arriving]
 
     @property
     def state(self) -> dict[str, torch.Tensor]:
@@ -43,10 +55,10 @@ class StageModule(nn.Module):
         if len(arrived) == 1 and isinstance(arrived[0], tuple):
             arrived = arrived[0]  # as DeepSpeed calls its layers
         given = list(arrived) if self._is_first else list(arrive(self._types, *arrived))
-        values = dict(zip(self.part.arriving, given, strict=True))
+        values = {**self._constants, **dict(zip(self.arriving, given, strict=True))}
         made = self.module(*(values[name] for name in self.part.takes))
         values.update(zip(self.part.gives, made if len(self.part.gives) > 1 else (made,), strict=True))
-        leaving = [values[name] for name in self.part.leaving]
+        leaving = [values[name] for name in self.leaving]
         if self._is_last:
             # What they return to the caller is joined along the first dimension, which a number has not.
             leaving = [value if value.dim() else value.unsqueeze(0) for value in leaving]
@@ -59,12 +71,12 @@ class StageModule(nn.Module):
 
 def loss_of_leaving(model: SplitModel, kinds: Kinds, loss: Loss) -> Loss:
     """The loss as a function of the tensors that leave the last stage, and labels."""
-    names = model.parts[-1].leaving
+    names = travelling(model.parts[-1].leaving, kinds)
 
     def of(leaving: Any, labels: Any) -> torch.Tensor:
         tensors = leaving if isinstance(leaving, tuple) else (leaving,)
-        values = {
-            name: tensor if kinds[name][1] else tensor.squeeze(0)
+        values = dict(kinds.constants) | {
+            name: tensor if kinds.tensors[name][1] else tensor.squeeze(0)
             for name, tensor in zip(names, tensors, strict=True)
         }
         output = model.rebuild(
@@ -96,25 +108,44 @@ def kinds_of(model: SplitModel, inputs: Sequence[torch.Tensor]) -> Kinds:
             ) from error
         values.update(zip(part.gives, made if len(part.gives) > 1 else (made,), strict=True))
         _refuse_others(part, values, number)
-    return {
-        name: (value.dtype, value.shape) for name, value in values.items() if isinstance(value, torch.Tensor)
-    }
+    passed = {name for part in model.parts for name in (*part.arriving, *part.leaving)}
+    return Kinds(
+        tensors={
+            name: (value.dtype, value.shape)
+            for name, value in values.items()
+            if isinstance(value, torch.Tensor)
+        },
+        constants={
+            name: value
+            for name, value in values.items()
+            if name in passed and not isinstance(value, torch.Tensor)
+        },
+    )
+
+
+def travelling(names: Sequence[str], kinds: Kinds) -> tuple[str, ...]:
+    """Those of the values that are tensors."""
+    return tuple(name for name in names if name in kinds.tensors)
 
 
 def carried(kinds: Kinds, names: Sequence[str]) -> tuple[torch.Tensor, ...]:
     """Tensors without content of the types and shapes in which these values travel."""
-    return tuple(torch.empty(kinds[name][1], dtype=_carrier(kinds[name][0]), device="meta") for name in names)
+    return tuple(
+        torch.empty(kinds.tensors[name][1], dtype=_carrier(kinds.tensors[name][0]), device="meta")
+        for name in names
+    )
 
 
 def _refuse_others(part: StagePart, values: Mapping[str, Any], number: int) -> None:
     for name in part.leaving:
         value = values[name]
-        if not isinstance(value, torch.Tensor):
+        if isinstance(value, torch.Tensor):
+            _carrier(value.dtype)
+        elif any(isinstance(each, torch.Tensor) for each in pytree.tree_leaves(value)):
             raise PlanError(
-                f"{name}, a {type(value).__name__}, passes from stage {number} to the next, and this runtime carries "
-                "tensors only; cut elsewhere (--together), or use tdcs_train's own pipeline"
+                f"{name}, a {type(value).__name__} of tensors, passes from stage {number} to the next, and this "
+                "runtime carries tensors alone; cut elsewhere (--together), or use tdcs_train's own pipeline"
             )
-        _carrier(value.dtype)
 
 
 def _carrier(dtype: torch.dtype) -> torch.dtype:

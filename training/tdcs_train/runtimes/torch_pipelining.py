@@ -58,7 +58,7 @@ class TorchPipeline:
             self.place.stage,
             len(plan.stages),
             self.device,
-            input_args=tuple(own) if self.place.is_first else carried(kinds, self.stage.part.arriving),
+            input_args=tuple(own) if self.place.is_first else carried(kinds, self.stage.arriving),
             output_args=_output_args(self.stage, kinds, self.place),
             group=groups.pipeline[self.place.replica],
         )
@@ -148,12 +148,11 @@ def _groups(plan: StagePlan) -> _Groups:
 
 
 def _output_args(stage: StageModule, kinds: Any, place: Place) -> tuple[torch.Tensor, ...]:
-    made = carried(kinds, stage.part.leaving)
     if not place.is_last:
-        return made
+        return carried(kinds, stage.leaving)
     return tuple(
-        torch.empty(kinds[name][1] or (1,), dtype=kinds[name][0], device="meta")
-        for name in stage.part.leaving
+        torch.empty(kinds.tensors[name][1] or (1,), dtype=kinds.tensors[name][0], device="meta")
+        for name in stage.leaving
     )
 
 
