@@ -1,4 +1,4 @@
-"""What programs do with files beside reading them: of a file of the node, and of one that another node gives."""
+"""What programs do with files next to reading them: of a file of the node, and of one that another node gives."""
 
 from __future__ import annotations
 

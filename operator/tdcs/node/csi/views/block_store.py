@@ -1,12 +1,12 @@
 """The blocks on this node's disks: one file a block, named by its id, in the agent's spool.
 
 A file of several blocks has one file for all of them, named by the first one (`tdcs.node.extents`). It can be linked
-once it lies in the folder of those that are whole.
+once it is in the folder of those that are whole.
 
 After a start of the machine nothing is linked before the agent has looked through what may have been lost with the
 power (see `tdcs.node.store_boot`).
 
-What the agent has found to differ from the source counts as not being here, although it may lie here for a while: a
+What the agent has found to differ from the source counts as not being here, although it may be here for a while: a
 wrong copy that is held open can be dropped only later.
 """
 
@@ -48,7 +48,7 @@ class Store:
     """The blocks that views can link: those of the views' own tier, and of others on the same file system."""
 
     def __init__(self, *, tiers: Sequence[str], mount: str) -> None:
-        """`tiers` are the tiers' folders, views lie in the first one; `mount`: the path of what is mounted."""
+        """`tiers` are the tiers' folders, views are in the first one; `mount`: the path of what is mounted."""
         self._home: Final = tiers[0]
         self._tiers: Final = tiers
         self._folders: Final = [
