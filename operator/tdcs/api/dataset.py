@@ -27,6 +27,7 @@ from tdcs.api.selection import ONE_OF_TWO, Amount, Bandwidth, Selection, StartTi
 from tdcs.api.sharing import ACCESS_RULES, EVICTION_RULES, Access, Eviction, SharedWith
 
 PlacementMode = Literal["Auto", "Partition", "Replicate"]
+PlacementZones = Literal["Auto", "Together", "Spread"]
 DatasetState = Literal[
     "Pending", "Mounting", "Scheduled", "Loading", "Ready", "Degraded", "Evicted", "Failed", "Deleting"
 ]
@@ -68,6 +69,10 @@ class Placement(Model):
     """How many copies, each on nodes of its own."""
     node_count: Annotated[int, Field(ge=1, le=5000)] | None = None
     """How many nodes hold each copy; left out, the fewest that can, or with Replicate every node that can."""
+    zones: PlacementZones = "Auto"
+    """How its nodes lie in zones (label topology.kubernetes.io/zone). Auto keeps a partitioned copy in one zone where
+    it fits, and spreads replicas and further copies over the zones; Together keeps all copies in one zone where they
+    fit; Spread puts the nodes of each copy into all zones in turn. What is cached already stays where it is."""
     node_selector: NodeSelector = Field(default={})
     """Labels of the nodes that may hold it; empty: every node of the cache cluster."""
 

@@ -185,7 +185,8 @@ class Settings:
     )
     topology_labels: tuple[str, ...] = option(
         "Label of nodes that says where they are, the nearest level first, such as that of racks before that of zones; "
-        "may be repeated. Of several agents that have what a reader lacks the nearest is asked.",
+        "may be repeated, and empty: none. Of several agents that have what a reader or an agent lacks the nearest is "
+        "asked, a copy is kept in one zone where it fits, and further ones are in others.",
         default=TOPOLOGY_LABELS,
         flag="--topology-label",
     )

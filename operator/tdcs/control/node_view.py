@@ -8,7 +8,7 @@ from tdcs.control.context import Store
 from tdcs.control.node_usage import Usage
 from tdcs.decide.place.slot_nodes import NodeView
 from tdcs.model.kube_objects import Object
-from tdcs.model.nearness import place_of
+from tdcs.model.nearness import level_of_zones, place_of, zone_of
 from tdcs.model.pod_resources import amounts
 
 
@@ -23,6 +23,7 @@ class NodeDirectory:
 
     def __init__(self, *, topology_labels: Sequence[str] = ()) -> None:
         self._topology_labels = topology_labels
+        self._zone_level = level_of_zones(topology_labels)
         self._seen: dict[str, tuple[object, object, NodeView]] = {}
         self._views: Mapping[str, NodeView] = {}
         self._labelled = 0
@@ -42,10 +43,12 @@ class NodeDirectory:
             if known is not None and known[0] is node and known[1] is taken:
                 continue
             labels = node["metadata"].get("labels", {})
+            place = place_of(labels, self._topology_labels)
             view = NodeView(
                 name=name,
                 labels=labels,
-                place=place_of(labels, self._topology_labels),
+                place=place,
+                zone=zone_of(place, level=self._zone_level),
                 free_gpus=max(gpus_of(node) - taken.get(names.GPU_RESOURCE, 0), 0),
             )
             if known is not None and known[2] == view:

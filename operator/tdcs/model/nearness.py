@@ -44,6 +44,12 @@ def crosses_zone(one: Place, other: Place, *, level: int) -> bool:
     return known and one[level:] != other[level:]
 
 
+def zone_of(place: Place, *, level: int) -> Place:
+    """The zone of a place, with what it is in, for zones of two regions may have one name; empty where that is not
+    known."""
+    return place[level:] if 0 <= level < len(place) and place[level] else ()
+
+
 def level_of_zones(keys: Sequence[str]) -> int:
     """The level of Kubernetes' zones among topology labels; -1 where it is none of them."""
     return keys.index(ZONE_LABEL) if ZONE_LABEL in keys else -1

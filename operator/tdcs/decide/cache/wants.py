@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from tdcs.api import names
 from tdcs.api.conditions import is_true
-from tdcs.api.dataset import KEPT_BYTES, KEPT_PRELOADS, Dataset, Kept, PlacementMode
+from tdcs.api.dataset import KEPT_BYTES, KEPT_PRELOADS, Dataset, Kept, PlacementMode, PlacementZones
 from tdcs.api.durations import seconds_between
 from tdcs.api.preload import Preload, PreloadStatus, Verify
 from tdcs.api.quantities import to_bytes
@@ -28,6 +28,7 @@ class Want:
         copies: how many copies, each on nodes of its own.
         ids: the copies' ids, see `copy_ids`; empty: they are numbered.
         node_count: nodes of each copy; None: as `plan_copy` says.
+        zones: how the nodes lie in the zones of the cluster.
         node_selector: labels that its nodes must carry.
         nodes: the only nodes that may hold it; empty: any.
         subset: which part of the data.
@@ -49,6 +50,7 @@ class Want:
     copies: int = 1
     ids: tuple[str, ...] = ()
     node_count: int | None = None
+    zones: PlacementZones = "Auto"
     node_selector: Mapping[str, str] = field(default_factory=dict)
     nodes: tuple[str, ...] = ()
     subset: Subset = field(default_factory=Subset)
@@ -128,6 +130,7 @@ def of_dataset(*, namespace: str, name: str, dataset: Dataset, now: str) -> Want
         mode=placement.mode,
         copies=placement.copies,
         node_count=placement.node_count,
+        zones=placement.zones,
         node_selector=placement.node_selector,
         subset=subset_of(preload),
         load=seconds_until(preload.start_time, now=now) == 0,
@@ -325,6 +328,7 @@ def _placed(
         mode=placement.mode,
         copies=1 if named else copies or placement.copies,
         node_count=None if named else placement.node_count,
+        zones=placement.zones,
         node_selector={} if named else placement.node_selector,
         nodes=named,
         subset=subset,

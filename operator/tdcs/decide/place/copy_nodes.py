@@ -10,6 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tdcs.decide.place.zone_order import Zones, spread, together
+from tdcs.model.nearness import Place
+
 
 class Mode(StrEnum):
     """How the bytes of one copy are distributed over its nodes."""
@@ -31,6 +34,7 @@ class CacheNode:
         held_bytes: bytes of this dataset that are there already.
         free_gpus: GPUs that no pod has asked for.
         has_readers: whether the dataset is read there, and its data is to go where it is read.
+        zone: its zone, named by that and what it is in; empty where that is not known.
     """
 
     name: str
@@ -39,6 +43,7 @@ class CacheNode:
     held_bytes: int = 0
     free_gpus: int = 0
     has_readers: bool = False
+    zone: Place = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,13 +79,16 @@ def plan_copy(
     nodes: Sequence[CacheNode],
     mode: Mode = Mode.AUTO,
     node_count: int | None = None,
+    zones: Zones = Zones.AUTO,
+    others: Sequence[Place] = (),
 ) -> CopyPlan:
     """Choose the nodes of one copy of a dataset, and whether it is partitioned or replicated.
 
     Nodes with readers come first, where the data is to go there: without node_count the copy is on all of them,
     replicated on those that can hold all of it if there are any. Then come nodes that hold bytes of the dataset (what
     is there need not travel), then those with free GPUs (jobs can run beside the data), then those with the most free
-    cache; ties are broken by a hash of dataset and node, so that datasets spread.
+    cache; ties are broken by a hash of dataset and node, so that datasets spread. In a cluster with several zones these
+    come before GPUs and free cache, see :mod:`tdcs.decide.place.zone_order`.
 
     Args:
         dataset: a stable name, used for breaking ties only.
@@ -89,6 +97,8 @@ def plan_copy(
         mode: AUTO replicates when every chosen node can hold the whole dataset, else partitions.
         node_count: how many nodes; None means the fewest that can hold the copy and every one with readers, or for
             REPLICATE every candidate that can.
+        zones: how its nodes lie in the zones.
+        others: zones of the nodes of other copies.
 
     Raises:
         ValueError: for a node_count below one or a negative size.
@@ -97,7 +107,11 @@ def plan_copy(
         raise ValueError(f"dataset {dataset}: size must not be negative, got {dataset_bytes}")
     if node_count is not None and node_count < 1:
         raise ValueError(f"dataset {dataset}: nodeCount must be at least 1, got {node_count}")
-    order = _in_order(dataset, nodes)
+    order: Iterable[CacheNode] = _in_order(dataset, nodes)
+    if len({node.zone for node in nodes}) > 1:
+        order = _by_zones(
+            list(order), size=dataset_bytes, mode=mode, count=node_count, zones=zones, others=others
+        )
     if mode is Mode.REPLICATE:
         # A node too small for the whole dataset would hold a part only: take it last.
         ranked = sorted(order, key=lambda node: node.free_bytes < dataset_bytes)
@@ -138,6 +152,26 @@ def _in_order(dataset: str, nodes: Iterable[CacheNode]) -> Iterator[CacheNode]:
     with_room = sorted((node for node in nodes if node.free_bytes > 0), key=rank)
     for _, equal in itertools.groupby(with_room, key=rank):
         yield from sorted(equal, key=lambda node: _unit_hash(dataset, node.name))
+
+
+def _by_zones(
+    ranked: Sequence[CacheNode],
+    *,
+    size: int,
+    mode: Mode,
+    count: int | None,
+    zones: Zones,
+    others: Sequence[Place],
+) -> list[CacheNode]:
+    """The nodes in the order in which they are chosen in a cluster with zones."""
+    near = together(ranked, size=size, others=others, policy=zones)
+    if zones is Zones.TOGETHER or (zones is Zones.AUTO and mode is Mode.PARTITION):
+        return near
+    far = spread(ranked, size=size, others=others, policy=zones)
+    if zones is Zones.SPREAD or mode is Mode.REPLICATE:
+        return far
+    is_replicated = count is not None and all(node.free_bytes >= size for node in far[:count])
+    return far if is_replicated else near
 
 
 def node_bytes(plan: CopyPlan) -> dict[str, int]:

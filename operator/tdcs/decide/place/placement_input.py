@@ -138,6 +138,7 @@ def _candidate(
             free_bytes=0,  # what it may take is for the cache manager to grant
             held_bytes=held,
             free_gpus=node.free_gpus,
+            zone=node.zone,
         ),
         labels=node.labels,
     )

@@ -13,6 +13,7 @@ import numpy as np
 from tdcs.decide.cache.wants import Want, copy_ids
 from tdcs.decide.place.copy_nodes import CacheNode, CopyPlan, Mode, plan_copy
 from tdcs.decide.place.partition import partition_within
+from tdcs.decide.place.zone_order import Zones
 from tdcs.model import slots
 from tdcs.model.manifest_format import Totals
 from tdcs.model.nearness import Place
@@ -23,13 +24,14 @@ RESERVE_RATIO = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView:
-    """A node of the cluster as the placement needs it: its labels, its GPUs that no pod holds, and where it is in the
-    topology."""
+    """A node of the cluster as the placement needs it: its labels, its GPUs that no pod holds, its place in the
+    topology, and what of that is its zone."""
 
     name: str
     labels: Mapping[str, str]
     free_gpus: int = 0
     place: Place = ()
+    zone: Place = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +184,16 @@ def place(inputs: PlacementInput) -> tuple[WantPlacement, ...]:
         charges: dict[str, int] = {}
         payers = inputs.payers.get(want.key, ())
         short_of = ""
-        plans = _plans_that_stay(inputs, want, candidates, size=size, totals=totals, quotas=quotas)
+        zones = {candidate.node.name: candidate.node.zone for candidate in inputs.candidates}
+        plans = _plans_that_stay(
+            inputs,
+            want,
+            candidates,
+            size=size,
+            totals=totals,
+            quotas=quotas,
+            others=[zones[node] for node in sorted(nodes_of.get(want.beside, ())) if want.beside],
+        )
         for copy_id, plan in plans:
             fitting = room.fit(
                 _slots_of(plan, id_=copy_id, mount=inputs.mount, chosen=chosen, totals=totals),
@@ -236,6 +247,7 @@ def _plans_that_stay(
     size: int,
     totals: Totals,
     quotas: Mapping[str, int],
+    others: Sequence[Place],
 ) -> list[tuple[str, CopyPlan]]:
     """The copies of a want by the readers that are known; by those too that there may have been, if copies would leave
     these else. A copy that stays as it is needs no guess, which might move it: whole on a node that was
@@ -253,6 +265,7 @@ def _plans_that_stay(
                 least=int(totals.sizes.max()),
                 candidates=_alongside_readers(inputs, want, nodes, size=size, quotas=quotas),
                 keeps=keeps,
+                others=others,
             )
         )
 
@@ -329,6 +342,7 @@ def _plans(
     least: int,
     candidates: Iterable[CacheNode],
     keeps: Mapping[str, Collection[str]],
+    others: Sequence[Place] = (),
 ) -> Iterator[tuple[str, CopyPlan]]:
     """The id and the nodes of each copy, until no node is left. A node with less room than `least`, that of the
     largest slot, comes last, whatever it had before."""
@@ -348,7 +362,13 @@ def _plans(
                 for node in open_nodes
             ]
             plan = plan_copy(
-                dataset=mount, dataset_bytes=size, nodes=ranked, mode=Mode(want.mode), node_count=count
+                dataset=mount,
+                dataset_bytes=size,
+                nodes=ranked,
+                mode=Mode(want.mode),
+                node_count=count,
+                zones=Zones(want.zones),
+                others=[*others, *(node.zone for node in nodes if node.name in used_nodes | other_nodes)],
             )
             # Fewer of the chosen nodes may be enough: a later look, which ranks these first, would find out.
             chosen = frozenset(node.name for node in plan.nodes)

@@ -1,0 +1,105 @@
+"""In which order nodes are chosen for a copy in a cluster with zones.
+
+A partitioned copy is kept in one zone, where it fits, since each of its readers reads most of it from other nodes. A
+replicated one is spread over the zones, since its nodes read nothing from one another and the zones' readers do; and
+each further copy goes to a zone without one. Nodes with readers, and those that have some of the copy already, come
+before all others wherever they are: bytes that are moved cross zones, too.
+"""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import Protocol, TypeVar
+
+from tdcs.model.nearness import Place, steps
+
+
+class Zones(StrEnum):
+    """How the nodes of a Dataset lie in the zones."""
+
+    AUTO = "Auto"
+    """A partitioned copy in one zone, a replicated one and further copies in several."""
+    TOGETHER = "Together"
+    """All copies in one zone, as far as they fit."""
+    SPREAD = "Spread"
+    """The nodes of each copy in all zones in turn."""
+
+
+class ZonedNode(Protocol):
+    """What the order depends on."""
+
+    @property
+    def zone(self) -> Place: ...
+
+    @property
+    def free_bytes(self) -> int: ...
+
+    @property
+    def held_bytes(self) -> int: ...
+
+    @property
+    def has_readers(self) -> bool: ...
+
+
+Node = TypeVar("Node", bound=ZonedNode)
+
+
+def together(
+    ranked: Sequence[Node], *, size: int, others: Sequence[Place] = (), policy: Zones = Zones.AUTO
+) -> list[Node]:
+    """The nodes of the best zone first, then those of the nearest ones to it.
+
+    Args:
+        ranked: the best node first, without regard to zones.
+        size: bytes of the copy.
+        others: zones of the nodes of other copies.
+        policy: `TOGETHER`: near these, else where there is none.
+    """
+    zones = _best_first(ranked, size=size, others=others, policy=policy)
+    near = sorted(zones, key=lambda zone: steps(zones[0], zone) if zone != zones[0] else -1)
+    order = {zone: number for number, zone in enumerate(near)}
+    return [node for tier in _tiers(ranked) for node in sorted(tier, key=lambda node: order[node.zone])]
+
+
+def spread(
+    ranked: Sequence[Node], *, size: int, others: Sequence[Place] = (), policy: Zones = Zones.AUTO
+) -> list[Node]:
+    """A node of each zone in turn, the best zone first. Arguments as of `together`."""
+    order = {
+        zone: number
+        for number, zone in enumerate(_best_first(ranked, size=size, others=others, policy=policy))
+    }
+    chosen: Counter[Place] = Counter()
+    result: list[Node] = []
+    for tier in _tiers(ranked):
+        turns = []
+        for node in tier:
+            turns.append((chosen[node.zone], order[node.zone], node))
+            chosen[node.zone] += 1
+        result.extend(node for _, _, node in sorted(turns, key=lambda turn: turn[:2]))
+    return result
+
+
+def _tiers(ranked: Sequence[Node]) -> Iterator[list[Node]]:
+    """Nodes among which zones decide: with readers or without, and with as much of the copy."""
+    for _, tier in itertools.groupby(ranked, key=lambda node: (not node.has_readers, -node.held_bytes)):
+        yield list(tier)
+
+
+def _best_first(ranked: Sequence[Node], *, size: int, others: Sequence[Place], policy: Zones) -> list[Place]:
+    """The zones: where it is read, where some of it is, where no other copy is, where it fits, with the best node."""
+    readers: Counter[Place] = Counter()
+    held: Counter[Place] = Counter()
+    free: Counter[Place] = Counter()
+    for node in ranked:
+        readers[node.zone] += node.has_readers
+        held[node.zone] += max(node.held_bytes, 0)
+        free[node.zone] += node.free_bytes
+    copies = Counter(others)
+    sign = -1 if policy is Zones.TOGETHER else 1
+    first = {zone: number for number, zone in enumerate(dict.fromkeys(node.zone for node in ranked))}
+    return sorted(
+        first,
+        key=lambda zone: (-readers[zone], -held[zone], sign * copies[zone], free[zone] < size, first[zone]),
+    )
