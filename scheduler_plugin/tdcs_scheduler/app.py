@@ -2,13 +2,14 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import msgspec
 
 from tdcs.api import names
 from tdcs.decide.place.dataset_copies import CopyOnNodes
+from tdcs.decide.place.near_nodes import NO_PLACES, NodePlaces, nearer_first
 from tdcs.decide.place.node_score import CombinedData, combined
 from tdcs_scheduler.demand import Demand
 from tdcs_scheduler.http_server import HttpAnswer, HttpRequest
@@ -33,16 +34,24 @@ class Combinations:
     def __init__(self) -> None:
         self._combined: Final[dict[_Key, tuple[tuple[CopyOnNodes, ...], CombinedData]]] = {}
         self._entries = 0
+        self._node_places = NO_PLACES
 
     def __len__(self) -> int:
         return len(self._combined)
 
+    def see(self, node_places: NodePlaces) -> None:
+        """Take where nodes are now."""
+        if node_places is not self._node_places:
+            self._combined.clear()
+            self._entries, self._node_places = 0, node_places
+
     def combine(self, copies: Sequence[CopyOnNodes], places: Sequence[int | None]) -> CombinedData:
-        """What :func:`tdcs.decide.place.node_score.combined` says of them."""
+        """What :func:`tdcs.decide.place.node_score.combined` says of them, the nearer ones first."""
         key = tuple((id(copy), place) for copy, place in zip(copies, places, strict=True))
         entry = self._combined.pop(key, None)
         if entry is None:
-            entry = tuple(copies), combined(copies, places=places)
+            data = combined(copies, places=places)
+            entry = tuple(copies), nearer_first(data, copies, places=self._node_places)
             self._entries += _size(entry)
         self._combined[key] = entry  # now the last one to be evicted
         while self._entries > _MOST_ENTRIES and len(self._combined) > 1:
@@ -99,7 +108,7 @@ class Extender:
     moves slowly and a pod without a score may land anywhere. `health_port`: a port that serves all but /prioritize,
     for probes from outside of the pod. `explain`: log a line with the reason for every answer to a pod
     with datasets. `report`: called once for each pod with an unreadable annotation, or one that names unknown Datasets.
-    `demand`: what other pods wait for; by default nothing.
+    `demand`: what other pods wait for; by default nothing. `places`: gives where nodes are.
     """
 
     def __init__(
@@ -112,7 +121,9 @@ class Extender:
         explain: bool = False,
         report: ReportPod | None = None,
         demand: Demand | None = None,
+        places: Callable[[], NodePlaces] = lambda: NO_PLACES,
     ) -> None:
+        self._places: Final = places
         self._report: Final = report
         self._health_port: Final = health_port
         self._view: Final = view
@@ -152,6 +163,8 @@ class Extender:
         started = time.perf_counter()
         try:
             request = decode_request(body=body)
+            places = self._places()
+            self._combinations.see(places)
             ranking = rank(
                 request=request,
                 view=self._view,
@@ -159,6 +172,7 @@ class Extender:
                 synced=self._freshness.is_synced(),
                 exact=self._explain,
                 combine=self._combinations.combine,
+                places=places,
             )
             explains = self._explain and ranking.kind is not AnswerKind.NO_DATASET
             line = explanation(request=request, ranking=ranking) if explains else ""

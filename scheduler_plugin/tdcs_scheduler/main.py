@@ -16,6 +16,7 @@ import uvloop
 from tdcs.api import names
 from tdcs.kube.configuration import ConfigurationError
 from tdcs.listening import listen
+from tdcs.model.nearness import TOPOLOGY_LABELS
 from tdcs.options import FOLDER, PORT, certificates, metrics_port, option, options_of
 from tdcs.trust.contexts import server_contexts
 from tdcs_scheduler.app import EXPLANATIONS
@@ -71,6 +72,12 @@ class ExtenderSettings:
         default=None,
         type=FOLDER,
     )
+    topology_labels: tuple[str, ...] = option(
+        "Label of nodes that says where they are, the nearest level first; may be repeated, and empty: none. Where no "
+        "node with a pod's data has room, one in the same rack or zone is better than one that is far.",
+        default=TOPOLOGY_LABELS,
+        flag="--topology-label",
+    )
     claim_list_namespace: str = option(
         f"Namespace of the ConfigMap {names.CLAIM_LIST}, kept for the admission policy; empty: it is not kept.",
         default="",
@@ -119,6 +126,7 @@ def command(settings: ExtenderSettings) -> None:
                     certificate=certificate,
                     claim_list_namespace=settings.claim_list_namespace,
                 ),
+                topology_labels=settings.topology_labels,
             )
         )
 

@@ -12,8 +12,9 @@ from typing import Any, Final
 import msgspec
 
 from tdcs.api import names
+from tdcs.decide.place.near_nodes import NO_PLACES, NodePlaces
 from tdcs.decide.place.node_score import node_scores
-from tdcs.decide.place.pod_affinity import DataAffinity, with_data
+from tdcs.decide.place.pod_affinity import DataAffinity, near_terms, with_data
 from tdcs_scheduler.protocol import (
     BadAnnotationError,
     DatasetReference,
@@ -96,13 +97,16 @@ def decode_review(body: bytes | bytearray) -> Question:
         raise BadReviewError(f"this is no AdmissionReview of a pod: {error}") from error
 
 
-def patch_of(question: Question, *, view: DatasetView, scheduler_name: str) -> list[dict[str, Any]]:
+def patch_of(
+    question: Question, *, view: DatasetView, scheduler_name: str, places: NodePlaces = NO_PLACES
+) -> list[dict[str, Any]]:
     """What is to be changed of a pod so that it is placed by its data, as a JSON patch; nothing for most pods.
 
     Args:
         question: the pod.
         view: all Datasets and where their data is.
         scheduler_name: what pods that name no scheduler get.
+        places: where nodes are.
     """
     labels, spec = question.pod.metadata.labels or {}, question.pod.spec
     if is_opted_out(labels.get(names.LABEL_PLACE_BY_DATA)) or names.LABEL_TRAINING_JOB in labels:
@@ -116,20 +120,24 @@ def patch_of(question: Question, *, view: DatasetView, scheduler_name: str) -> l
         return [{"op": "add", "path": "/spec/schedulerName", "value": scheduler_name}]
     if spec.scheduler == scheduler_name:
         return []  # that one asks the extender
-    return _affinity(question, view=view, way=WAYS.get(requested or "preferred", "preferred"))
+    return _affinity(question, view=view, way=WAYS.get(requested or "preferred", "preferred"), places=places)
 
 
-def _affinity(question: Question, *, view: DatasetView, way: DataAffinity) -> list[dict[str, Any]]:
+def _affinity(
+    question: Question, *, view: DatasetView, way: DataAffinity, places: NodePlaces
+) -> list[dict[str, Any]]:
     before = question.before
     # Afterwards the API server takes no other preferences, and no wider requirements even before.
     changeable = way == "preferred" and before is not None and bool(before.spec.gates)
     if question.operation != "CREATE" and not changeable:
         return []
     references = read_by(_references(question, view=view), index=_index(question))
-    copies = [view.find(dataset=reference.dataset, copy=reference.copy) for reference in references]
-    scores = node_scores([copy for copy in copies if copy is not None])
+    found = [view.find(dataset=reference.dataset, copy=reference.copy) for reference in references]
+    copies = [copy for copy in found if copy is not None]
     affinity_before = question.pod.spec.affinity or {}
-    affinity = with_data(affinity_before, scores=scores, way=way)
+    affinity = with_data(
+        affinity_before, scores=node_scores(copies), way=way, near=near_terms(copies, places=places)
+    )
     return [{"op": "add", "path": "/spec/affinity", "value": affinity}] if affinity != affinity_before else []
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from tdcs.api import names
 from tdcs.decide.place.dataset_copies import CopyOnNodes
+from tdcs.decide.place.near_nodes import NO_PLACES, NodePlaces, near_scores, nearer_first
 from tdcs.decide.place.node_score import (
     CombinedData,
     FloatArray,
@@ -85,10 +86,6 @@ def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def _combined(copies: Sequence[CopyOnNodes], places: Sequence[int | None]) -> CombinedData:
-    return combined(copies, places=places)
-
-
 def rank(
     *,
     request: PrioritizeRequest,
@@ -96,7 +93,8 @@ def rank(
     demand: Demand,
     synced: bool,
     exact: bool = True,
-    combine: Combine = _combined,
+    combine: Combine | None = None,
+    places: NodePlaces = NO_PLACES,
     now: Callable[[], datetime] = _utc_now,
 ) -> Ranking:
     """Score the request's nodes by the bytes of the pod's copies that they hold, less what other pods wait for there.
@@ -108,8 +106,9 @@ def rank(
 
     `exact`: leave out of scores and reason what is no candidate. kube-scheduler passes over it, and to look for every
     holder among thousands of names costs more than all the rest. `combine`: what remembers, where pods with the same
-    data come one after another. `now`: asked for pods that leave nodes to larger ones for a while. Raises
-    BadRequestError for candidates that are no list of strings, where that shows.
+    data come one after another. `places`: where nodes are; when no candidate has any of the data, those in the same
+    rack or zone are better than those that are far. `now`: asked for pods that leave nodes to larger ones for a while.
+    Raises BadRequestError for candidates that are no list of strings, where that shows.
     """
     if request.opted_out:
         return Ranking(
@@ -129,7 +128,13 @@ def rank(
     references = with_claims(named, claims=request.claims, datasets=view)
     if references:
         ranking = _by_data(
-            request=request, references=references, view=view, demand=demand, exact=exact, combine=combine
+            request=request,
+            references=references,
+            view=view,
+            demand=demand,
+            exact=exact,
+            combine=combine,
+            places=places,
         )
         if request.leave is not None:
             ranking = _leaving_nodes(ranking, leave=request.leave, candidates=request.nodes, now=now())
@@ -147,7 +152,8 @@ def _by_data(
     view: DatasetView,
     demand: Demand,
     exact: bool,
-    combine: Combine,
+    combine: Combine | None,
+    places: NodePlaces,
 ) -> Ranking:
     read = read_by(references, index=request.index)
     if not read:
@@ -160,7 +166,12 @@ def _by_data(
     unknown = [reference for reference, copy in looked_up if copy is None]
     missing = tuple(sorted({reference.dataset for reference in unknown if reference.dataset not in view}))
     own_datasets = {reference.dataset for reference in references}
-    data = combine(copies, [copy.place_of_best(request.nodes) for copy in copies])
+    best = [copy.place_of_best(request.nodes) for copy in copies]
+    data = (
+        nearer_first(combined(copies, places=best), copies, places=places)
+        if combine is None
+        else combine(copies, best)
+    )
     awaited = demand.awaited_at(data, apart_from=own_datasets)
     if exact and awaited is not None and request.nodes is not None:
         awaited = _awaited_of_candidates(data, awaited, request.nodes)
@@ -174,11 +185,12 @@ def _by_data(
         return Ranking(kind=AnswerKind.SCORED, reason=reason, unknown=missing, scores=scores)
     candidates = request.nodes or ()
     awaited_nodes = demand.awaited(nodes=candidates, apart_from=own_datasets)
+    near = near_scores(copies, candidates=candidates, places=places, awaited=awaited_nodes)
     return Ranking(
         kind=AnswerKind.UNKNOWN_DATASET if missing else AnswerKind.NO_DATA,
-        reason=_without_data(unknown) + _others(len(awaited_nodes)),
+        reason=_without_data(unknown) + (_NEAR if near else "") + _others(len(awaited_nodes)),
         unknown=missing,
-        scores=nodes_to_take(candidates=candidates, awaited=awaited_nodes),
+        scores=near or nodes_to_take(candidates=candidates, awaited=awaited_nodes),
     )
 
 
@@ -226,6 +238,9 @@ def _leaving_nodes(
 
 def _of_candidates(nodes: Mapping[str, N], candidates: Collection[str] | None) -> dict[str, N]:
     return {node: value for node, value in nodes.items() if candidates is None or node in candidates}
+
+
+_NEAR: Final = "; those in the same rack, zone or region as the data come first"
 
 
 def _without_data(unknown: Sequence[DatasetReference]) -> str:

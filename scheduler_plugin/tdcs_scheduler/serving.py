@@ -8,7 +8,7 @@ import signal
 import socket
 import ssl
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from tdcs_scheduler.app import MAX_BODY_BYTES, Extender
 from tdcs_scheduler.claim_list import ClaimList
 from tdcs_scheduler.demand import Demand, selector, waiting_pod
 from tdcs_scheduler.http_server import HttpServer
+from tdcs_scheduler.node_places import TopologyView, node_informer
 from tdcs_scheduler.protocol import PrioritizeRequest
 from tdcs_scheduler.view import DatasetView
 from tdcs_scheduler.webhook import MAX_REVIEW_BYTES, Webhook
@@ -112,6 +113,7 @@ async def serve(
     explain: bool,
     scheduler_name: str,
     admission: PodAdmission,
+    topology_labels: Sequence[str],
 ) -> None:
     """Serve on `listeners` until SIGTERM or SIGINT, with a view kept by the API server of the usual configuration.
 
@@ -123,6 +125,10 @@ async def serve(
     demand, pods = waiting_pods(
         api=api, view=view, scheduler_name=scheduler_name, stale_after_seconds=stale_after_seconds
     )
+
+    # Without the right to list nodes, or labels, all are equally near.
+    topology = TopologyView(topology_labels)
+    nodes = node_informer(api=api, topology=topology, keys=topology_labels)
 
     def on_dataset(key: Key, _: Object | None, dataset: Object | None) -> None:
         before = len(view)
@@ -140,6 +146,7 @@ async def serve(
         explain=explain,
         report=AnnotationEvents(api=api),
         demand=demand,
+        places=topology.places,
     )
     claim_list = ClaimList(
         api=api,
@@ -159,7 +166,9 @@ async def serve(
             scores = HttpServer(app.handle, most_bytes=MAX_BODY_BYTES)
             await serving.enter_async_context(scores.serving(listeners))
             if admission.listener is not None and admission.certificate is not None:
-                webhook = Webhook(view=view, scheduler_name=scheduler_name, metrics=app.metrics)
+                webhook = Webhook(
+                    view=view, scheduler_name=scheduler_name, metrics=app.metrics, places=topology.places
+                )
                 reviews = HttpServer(webhook.handle, most_bytes=MAX_REVIEW_BYTES)
                 await serving.enter_async_context(
                     reviews.serving([admission.listener], tls=admission.certificate.context)
@@ -168,7 +177,9 @@ async def serve(
             serving.enter_context(
                 serve_metrics(app.metrics.registry, port=monitoring.metrics_port, tls=monitoring.tls)
             )
-            await _until_one_ends(stop=stop, following=[informer.run(), pods.run()], background=background)
+            await _until_one_ends(
+                stop=stop, following=[informer.run(), pods.run(), nodes.run()], background=background
+            )
     finally:
         await api.close()
 

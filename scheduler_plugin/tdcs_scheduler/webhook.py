@@ -7,8 +7,10 @@ says the same as the first in CEL (``tdcs.placeByDataConditions``); one test ask
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Final
 
+from tdcs.decide.place.near_nodes import NO_PLACES, NodePlaces
 from tdcs_scheduler.http_server import HttpAnswer, HttpRequest
 from tdcs_scheduler.metrics import ExtenderMetrics
 from tdcs_scheduler.pod_review import BadReviewError, decode_review, encode_answer, patch_of, warnings_of
@@ -25,10 +27,19 @@ PATH: Final = "/pods"
 class Webhook:
     """What answers the API server.
 
-    `view`: all Datasets and where their data is. `scheduler_name`: set on pods that mount their claims.
+    `view`: all Datasets and where their data is. `scheduler_name`: set on pods that mount their claims. `places`: gives
+    where nodes are.
     """
 
-    def __init__(self, *, view: DatasetView, scheduler_name: str, metrics: ExtenderMetrics) -> None:
+    def __init__(
+        self,
+        *,
+        view: DatasetView,
+        scheduler_name: str,
+        metrics: ExtenderMetrics,
+        places: Callable[[], NodePlaces] = lambda: NO_PLACES,
+    ) -> None:
+        self._places: Final = places
         self._view: Final = view
         self._scheduler_name: Final = scheduler_name
         self._metrics: Final = metrics
@@ -47,7 +58,9 @@ class Webhook:
         except BadReviewError as error:
             _log.warning("a review was refused: %s", error)
             return HttpAnswer(400, f"{error}\n".encode())
-        patch = patch_of(question, view=self._view, scheduler_name=self._scheduler_name)
+        patch = patch_of(
+            question, view=self._view, scheduler_name=self._scheduler_name, places=self._places()
+        )
         warnings = warnings_of(question, view=self._view)
         answer = encode_answer(uid=question.uid, patch=patch, warnings=warnings)
         self._metrics.reviews[bool(patch)].inc()

@@ -57,6 +57,22 @@ def test_a_pod_is_explained_by_the_dataset_of_its_claim() -> None:
     assert "Pod team/p is on b" in printed(report)
 
 
+def test_a_pod_is_told_how_much_of_its_data_is_in_its_zone() -> None:
+    zone, region = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
+    nodes = [node(name) for name in "abc"]
+    for each, in_zone in zip(nodes, ("z1", "z2", "z1"), strict=True):
+        each["metadata"]["labels"] = {zone: in_zone, region: "eu"}
+    asked = mounting("pictures", node="c")
+
+    report = explain_pod(PodWorld(pod=asked, datasets=KNOWN, nodes=nodes, pods=[asked]))
+
+    assert report.near.startswith(
+        "Of its data lie 60% in its zone (z1): what its node lacks is read from the nearest"
+    )
+    assert report.near in printed(report)
+    assert explained(mounting("pictures", node="b")).near == ""
+
+
 def test_a_pod_of_a_scheduler_that_does_not_know_the_data_is_told_the_remedy() -> None:
     report = explained(mounting("pictures", node="b", scheduler="default-scheduler"))
 

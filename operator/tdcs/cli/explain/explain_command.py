@@ -21,6 +21,8 @@ from tdcs.cli.explain.explained_dataset import explain_dataset
 from tdcs.cli.explain.explained_job import JobReport, JobWorld, explain
 from tdcs.cli.explain.explained_pod import PodReport, PodWorld, datasets_to_read, explain_pod
 from tdcs.cli.explain.explained_turn import asked_now, is_asked
+from tdcs.cli.explain.operator_settings import read_settings
+from tdcs.cli.explain.planned_world import operator_namespace
 from tdcs.cli.explain.pod_place import PodPlace
 from tdcs.cli.explain.read_cluster import read_world
 from tdcs.kube.api import KubeApi
@@ -28,7 +30,7 @@ from tdcs.kube.errors import ForbiddenError, KubeError
 from tdcs.kube.events import utc_now
 from tdcs.model.humanize import explain_invalid, human
 from tdcs.model.kube_objects import Object
-from tdcs.model.kube_resources import DATASETS, NODES, PODS, TRAINING_JOBS, Resource
+from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS, NODES, PODS, TRAINING_JOBS, Resource
 
 Answer = TypeVar("Answer")
 _Explained: TypeAlias = JobReport | PodReport
@@ -76,14 +78,18 @@ async def _read_pod(api: KubeApi, name: str, namespace: str) -> PodReport:
         obj = await api.get(DATASETS, name=short, namespace=its_namespace)
         if obj is not None:
             datasets[dataset] = obj
-    return explain_pod(
-        PodWorld(pod=pod, datasets=datasets, nodes=await _all(api, NODES), pods=await _all(api, PODS))
-    )
+    world = PodWorld(pod=pod, datasets=datasets, nodes=await _all(api, NODES), pods=await _all(api, PODS))
+    where = operator_namespace(await _all(api, CACHE_CLUSTERS) or ())
+    if (settings := (await read_settings(api, namespace=where)).settings) is not None:
+        world = dataclasses.replace(world, topology_labels=settings.topology_labels)
+    return explain_pod(world)
 
 
 def show_pod(report: PodReport, *, console: Console) -> None:
     console.print(f"[bold]Pod {escape(report.pod)}[/bold] {escape(report.place.sentence)}", soft_wrap=True)
     console.print(escape(report.headline), soft_wrap=True)
+    if report.near:
+        console.print(escape(report.near), soft_wrap=True)
     if report.datasets:
         console.print("\n[bold]Its data[/bold]")
         for line in report.datasets:

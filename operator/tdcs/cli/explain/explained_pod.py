@@ -9,10 +9,13 @@ from tdcs.cli.explain.explained_job import DEFAULT_SCHEDULER, place
 from tdcs.cli.explain.explained_room import Placer, free_room, names_its_node
 from tdcs.cli.explain.pod_place import PodPlace
 from tdcs.decide.place.data_location import held
-from tdcs.decide.place.pod_affinity import PREFERRED, REQUIRED, named_node
+from tdcs.decide.place.dataset_copies import CopyOnNodes
+from tdcs.decide.place.near_nodes import NodePlaces, group_of, places_of, shares_of
+from tdcs.decide.place.pod_affinity import PREFERRED, REQUIRED, is_near, named_node
 from tdcs.model.humanize import counted
 from tdcs.model.job_pods import pod_view
 from tdcs.model.kube_objects import ENDED_POD_PHASES, Object
+from tdcs.model.nearness import TOPOLOGY_LABELS
 from tdcs_scheduler.demand import Demand
 from tdcs_scheduler.protocol import (
     BadAnnotationError,
@@ -34,24 +37,27 @@ class PodWorld:
     """What was read from the API server.
 
     `datasets` are those that the pod may read, as `namespace/name`. `nodes` and `pods` (those of all namespaces) are
-    None when the user may not list them: then less can be said.
+    None when the user may not list them: then less can be said. `topology_labels` say where nodes are, the nearest
+    level first.
     """
 
     pod: Object
     datasets: Mapping[str, Object] = field(default_factory=dict)
     nodes: Sequence[Object] | None = None
     pods: Sequence[Object] | None = None
+    topology_labels: Sequence[str] = TOPOLOGY_LABELS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodReport:
-    """The answer: who places the pod and how, what it reads, and where it is."""
+    """The answer: who places the pod and how, what it reads, where it is, and how near its data is to that."""
 
     pod: str
     scheduler: str
     headline: str
     datasets: tuple[str, ...]
     place: PodPlace
+    near: str = ""
 
 
 def request_of(pod: Object) -> PrioritizeRequest:
@@ -87,7 +93,8 @@ def explain_pod(world: PodWorld) -> PodReport:
     for name, dataset in world.datasets.items():
         namespace, _, short = name.partition("/")
         view.on_change((namespace, short), dataset)
-    ranking = rank(request=request, view=view, demand=Demand(view=view), synced=True)
+    places = places_of(world.nodes or (), keys=world.topology_labels)
+    ranking = rank(request=request, view=view, demand=Demand(view=view), synced=True, places=places)
     references = (
         [] if request.opted_out else with_claims(_named(request), claims=request.claims, datasets=view)
     )
@@ -119,6 +126,22 @@ def explain_pod(world: PodWorld) -> PodReport:
             own_nodes={shown_pod.node},
             past=shown_pod.going or shown_pod.phase in ENDED_POD_PHASES,
         ),
+        near=_nearness(shown_pod.node, held(parsed), places=places),
+    )
+
+
+def _nearness(node: str, copies: Sequence[CopyOnNodes], *, places: NodePlaces) -> str:
+    """How much of a pod's data lies in the same racks, zones and regions as its node."""
+    shares, place = shares_of(copies, places=places), places.of.get(node, ())
+    parts = [
+        f"{shares[level].get(group, 0.0):.0%} in its {places.keys[level].rpartition('/')[2]} ({place[level]})"
+        for level in shares
+        if (group := group_of(place, level)) is not None
+    ]
+    if not parts or not any(shares.values()):
+        return ""
+    return (
+        f"Of its data lie {', '.join(parts)}: what its node lacks is read from the nearest one that has it."
     )
 
 
@@ -139,9 +162,9 @@ def _affinity_to(pod: Object) -> str:
             f"required node affinity to {counted(len(needed), 'node')} that held its data when it was made: it runs on "
             "no other one"
         )
-    named_nodes = {
-        name for term in node.get(PREFERRED) or () for name in named_node(term.get("preference") or {})
-    }
+    preferred = node.get(PREFERRED) or ()
+    named_nodes = {name for term in preferred for name in named_node(term.get("preference") or {})}
+    near = ", behind these to their racks, zones and regions" if any(map(is_near, preferred)) else ""
     if not named_nodes:
         return ""
     gated = pod["spec"].get("schedulingGates")
@@ -151,8 +174,8 @@ def _affinity_to(pod: Object) -> str:
         else "when it was made, or lost its last gate"
     )
     return (
-        f"preferred node affinity to {counted(len(named_nodes), 'node')} that held its data {since}: one preference "
-        "among those of that scheduler"
+        f"preferred node affinity to {counted(len(named_nodes), 'node')} that held its data {since}{near}: "
+        "one preference among those of that scheduler"
     )
 
 

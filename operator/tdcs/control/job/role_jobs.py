@@ -12,6 +12,7 @@ from tdcs.decide.job import role_order
 from tdcs.decide.job.job_phase import Decision
 from tdcs.decide.job.observed_job import Observed
 from tdcs.decide.place.data_location import wanted_near
+from tdcs.decide.place.near_nodes import places_of
 from tdcs.decide.place.preferred_affinity import HOSTNAME, preferred_terms
 from tdcs.kube.apply import belongs, foreign
 from tdcs.model.kube_objects import Key, Object
@@ -148,4 +149,9 @@ class RoleJobs:
             name: (node["metadata"].get("labels") or {}).get(HOSTNAME, name)
             for (_, name), node in self._context.stores.nodes.items()
         }
-        return preferred_terms(copies=wanted_near(observed.datasets, chosen=copies), hostnames=hostnames)
+        nodes, keys = self._context.stores.nodes.values(), self._context.settings.topology_labels
+        return preferred_terms(
+            copies=wanted_near(observed.datasets, chosen=copies),
+            hostnames=hostnames,
+            places=places_of(nodes, keys=keys),
+        )

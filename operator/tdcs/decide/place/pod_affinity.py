@@ -1,12 +1,15 @@
 """Node affinity to the data, for a pod that a scheduler without the extender places.
 
 Nodes are named by `metadata.name`, which every node has: the label `kubernetes.io/hostname` may be another name, or of
-several nodes. A term names one node, as the API allows it for this field.
+several nodes. A term names one node, as the API allows it for this field. Nodes without data in the same rack, zone or
+region are preferred by their labels, by less than any node with data.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
+from tdcs.decide.place.dataset_copies import CopyOnNodes
+from tdcs.decide.place.near_nodes import NodePlaces, shares_of
 from tdcs.decide.place.node_score import MAX_SCORE
 from tdcs.model.kube_objects import Object
 
@@ -25,7 +28,23 @@ MOST_TERMS: Final = 200
 """Required terms of one pod: each one that it has already and that names no node with data, for each node."""
 
 
-def with_data(affinity: Mapping[str, Any] | None, *, scores: Mapping[str, int], way: DataAffinity) -> Object:
+NEAR: Final = "tdcs.io/far"
+"""The label that no node has, by whose absence a preferred term of nearness is known again."""
+
+NEAR_WEIGHT: Final = MAX_WEIGHT // MAX_SCORE - 1
+"""What a node at nearest weighs that has no data: less than the least score of one that has."""
+
+MOST_PLACES: Final = 20
+"""Of so many racks, zones and regions, those with most of the data, a pod names the labels."""
+
+
+def with_data(
+    affinity: Mapping[str, Any] | None,
+    *,
+    scores: Mapping[str, int],
+    way: DataAffinity,
+    near: Sequence[Object] = (),
+) -> Object:
     """The affinity of a pod with that to its data; unchanged when no node holds any of it.
 
     Args:
@@ -33,6 +52,7 @@ def with_data(affinity: Mapping[str, Any] | None, *, scores: Mapping[str, int], 
         scores: of the nodes that hold data, see `tdcs.decide.place.node_score.node_scores`.
         way: `preferred`: by weight, behind the pod's own terms. `required`: no other node will do; the pod's own
             requirements still hold.
+        near: preferred terms of nearness, see `near_terms`.
     """
     new_affinity = dict(affinity or {})
     node = dict(new_affinity.get("nodeAffinity") or {})
@@ -42,6 +62,7 @@ def with_data(affinity: Mapping[str, Any] | None, *, scores: Mapping[str, int], 
         terms = [
             *own_terms,
             *({"weight": scores[name] * MAX_WEIGHT // MAX_SCORE, "preference": _at(name)} for name in best),
+            *near,
         ]
         node = {**node, PREFERRED: terms} if terms else {key: node[key] for key in node if key != PREFERRED}
     elif best and (terms := _required(node.get(REQUIRED), best)):
@@ -51,6 +72,35 @@ def with_data(affinity: Mapping[str, Any] | None, *, scores: Mapping[str, int], 
         if node
         else {key: new_affinity[key] for key in new_affinity if key != "nodeAffinity"}
     )
+
+
+def near_terms(copies: Sequence[CopyOnNodes], *, places: NodePlaces) -> list[Object]:
+    """Preferred terms for nodes in the racks, zones and regions of the data, by how much of it is there: with all of
+    them a node weighs `NEAR_WEIGHT` at most."""
+    shares = shares_of(copies, places=places)
+    terms = [(share, group, level) for level, near in shares.items() for group, share in near.items()]
+    terms.sort(key=lambda term: (-term[0], term[2], term[1]))
+    weighed = (
+        (int(share * NEAR_WEIGHT / len(shares) + 1e-9), group, level)
+        for share, group, level in terms[:MOST_PLACES]
+    )
+    return [
+        {
+            "weight": weight,
+            "preference": {
+                "matchExpressions": [
+                    *(
+                        {"key": key, "operator": "In", "values": [value]}
+                        for key, value in zip(places.keys[level:], group, strict=True)
+                        if value
+                    ),
+                    {"key": NEAR, "operator": "DoesNotExist"},
+                ]
+            },
+        }
+        for weight, group, level in weighed
+        if weight
+    ]
 
 
 def _required(required: Mapping[str, Any] | None, best: Sequence[str]) -> list[Object]:
@@ -84,13 +134,20 @@ def _at(name: str) -> Object:
 
 
 def _is_of_data(term: Mapping[str, Any]) -> bool:
-    """Whether a preferred term names one node by its name with a weight of a score, as those of an earlier call do."""
+    """Whether a preferred term is of an earlier call: it names one node by its name with a weight of a score, or the
+    label that no node has."""
     preference = term.get("preference") or {}
-    return (
+    return is_near(term) or (
         preference.keys() == {"matchFields"}
         and len(preference["matchFields"]) == len(named_node(preference)) == 1
         and term.get("weight", 0) % (MAX_WEIGHT // MAX_SCORE) == 0
     )
+
+
+def is_near(term: Mapping[str, Any]) -> bool:
+    """Whether a preferred term is one of `near_terms`."""
+    expressions = (term.get("preference") or {}).get("matchExpressions") or ()
+    return any(expression.get("key") == NEAR for expression in expressions)
 
 
 def named_node(term: Mapping[str, Any]) -> list[str]:
