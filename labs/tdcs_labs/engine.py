@@ -128,7 +128,7 @@ class Simulation:
                 leave = turns.leave.get(job.queued.uid, {})
                 if not self.scheme.leaves_nodes:
                     leave = dict.fromkeys(leave, turns.aside)
-                if self.cluster.place(job, scores=self.scheme.scores(job), leave=leave, now=now):
+                if self.cluster.place(job, scores=self.scheme.place_scores(job), leave=leave, now=now):
                     self.scheme.started(job, now=now)
                     started.append(job)
                 else:

@@ -25,6 +25,7 @@ class SimJob:
         work: bytes that it reads in all.
         miss: share of its reads that go to the store.
         local: share of its reads that its own nodes' caches serve.
+        cross: share of its reads that come from other zones.
         ceiling: its rate when the store gives all that it asks for.
         need: parts of the store per second that it takes at its ceiling.
         mark: when it will have ended, or ended its epoch, at its present rate.
@@ -59,10 +60,12 @@ class SimJob:
     page_hit: float = 0.0
     cache_hit: float = 0.0
     cache_local: float = 0.0
+    cache_cross: float = 0.0
     cache_rate: float = math.inf
     nic_rate: float = math.inf
     miss: float = 1.0
     local: float = 0.0
+    cross: float = 0.0
     ceiling: float = 0.0
     need: float = 0.0
     rate: float = 0.0
@@ -71,6 +74,7 @@ class SimJob:
     version: int = 0
     remote_bytes: float = 0.0
     local_bytes: float = 0.0
+    cross_bytes: float = 0.0
     read_bytes: float = 0.0
 
     def __post_init__(self) -> None:
@@ -119,6 +123,7 @@ class SimJob:
         self.read_bytes += read
         self.remote_bytes += read * self.miss
         self.local_bytes += read * self.local
+        self.cross_bytes += read * self.cross
 
     def ends_in(self, *, now: float) -> float:
         """Seconds until it ends at its present speed; infinite when it stands still."""
@@ -156,6 +161,7 @@ class SimJob:
         from_cache = (1.0 - page) * self.cache_hit
         self.miss = (1.0 - page) * (1.0 - self.cache_hit)
         self.local = page + from_cache * self.cache_local
+        self.cross = from_cache * self.cache_cross
         # The links carry all that neither the page cache nor the node's own part of the cache holds.
         self.ceiling = estimate(
             compute=self.compute,

@@ -32,6 +32,7 @@ class Result:
         makespan: from the first submission to the last end.
         gpu_idle_fraction: of the GPU time that jobs held, the part in which they waited for data.
         remote_bytes: bytes that the store sent, to jobs and to loads.
+        cross_zone_bytes: bytes that came from other zones, to jobs and to copies.
         local_fraction: of the bytes that jobs read, the part that came from their own nodes.
         preemptions: times that a job gave its place to a more important one.
         evictions: times that a dataset lost bytes to make room.
@@ -48,6 +49,7 @@ class Result:
     makespan: float
     gpu_idle_fraction: float
     remote_bytes: float
+    cross_zone_bytes: float
     local_fraction: float
     preemptions: int
     evictions: int
@@ -101,6 +103,7 @@ def simulate(
         makespan=max(job.ended for job in jobs) - min(job.submitted for job in jobs),
         gpu_idle_fraction=max(1.0 - useful / simulation.busy_gpu_seconds, 0.0),
         remote_bytes=sum(job.remote_bytes for job in jobs) + simulation.scheme.loaded_bytes,
+        cross_zone_bytes=sum(job.cross_bytes for job in jobs) + simulation.scheme.cross_zone_bytes,
         local_fraction=sum(job.local_bytes for job in jobs) / read,
         preemptions=simulation.preemptions,
         evictions=simulation.scheme.evictions,

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from tdcs.decide.place.near_nodes import NO_PLACES, NodePlaces
+from tdcs.model.nearness import ZONE_LABEL, Place
 from tdcs_labs.store import StoreLimits
 
 GBIT = 1e9 / 8
@@ -37,6 +39,8 @@ class Scenario:
             template ran), in the scheme `tdcs`: a job may wait then for a place at its data.
         fair_share: whether tenants take turns by their shares of the GPUs; else jobs come by priority and age.
         preemption: whether jobs take the place of running ones of lower priority (`operator.preemption`).
+        zones: zones of the nodes, as many in each. What crosses them is counted and takes no longer.
+        knows_zones: whether nodes have labels that say so.
     """
 
     nodes: int = 64
@@ -55,6 +59,8 @@ class Scenario:
     known_ends: bool = False
     fair_share: bool = False
     preemption: bool = False
+    zones: int = 1
+    knows_zones: bool = True
 
     @property
     def gpus(self) -> int:
@@ -64,6 +70,18 @@ class Scenario:
     def node_names(self) -> list[str]:
         """The names of the nodes."""
         return [f"node-{i:04}" for i in range(self.nodes)]
+
+    def zone_by_node(self) -> dict[str, Place]:
+        """The zone of each node."""
+        return {
+            name: (f"zone-{number * self.zones // self.nodes}",)
+            for number, name in enumerate(self.node_names())
+        }
+
+    def places(self) -> NodePlaces:
+        """Where nodes are, as their labels say."""
+        known = self.zones > 1 and self.knows_zones
+        return NodePlaces(keys=(ZONE_LABEL,), of=self.zone_by_node()) if known else NO_PLACES
 
 
 def pods_of(*, gpus: int, gpus_per_node: int) -> tuple[int, ...]:

@@ -26,6 +26,7 @@ class Scheme:
         self.cluster = cluster
         self.evictions = 0
         self.loaded_bytes = 0.0
+        self.cross_zone_bytes = 0.0
 
     def settle(self, *, now: float) -> None:
         """Advance the caches to `now` at the rates that held until now."""
@@ -66,15 +67,35 @@ class Scheme:
         """Bytes per second that the clients of one node deliver from the cache."""
         return self.scenario.fuse_rate
 
-    def see(self, job: SimJob, *, now: float, hit: float, local: float, supply: float = math.inf) -> bool:
-        """Set the cache hits of a job, the local part of them, and what the holders' links give it.
+    def place_scores(self, job: SimJob) -> Mapping[str, int]:
+        """The scores by which its pods are placed: those of nodes with data, and less for others that are near them."""
+        return self.scores(job)
+
+    def see(
+        self,
+        job: SimJob,
+        *,
+        now: float,
+        hit: float,
+        local: float,
+        supply: float = math.inf,
+        cross: float = 0.0,
+    ) -> bool:
+        """Set the cache hits of a job, the local part of them, that from other zones, and what the holders' links give.
 
         Gives whether that is a change; most of the time it is none, and then it costs nothing.
         """
         nodes = job.gpus / self.scenario.gpus_per_node
         cache_rate = min(self.client_rate(local=local) * nodes, supply)
-        is_unchanged = hit == job.cache_hit and local == job.cache_local and cache_rate == job.cache_rate
+        is_unchanged = (
+            hit == job.cache_hit
+            and local == job.cache_local
+            and cache_rate == job.cache_rate
+            and cross == job.cache_cross
+        )
         if is_unchanged and job.ceiling > 0.0:
             return False
+        job.advance(now=now)  # what was read until now came from where it came from
+        job.cache_cross = cross
         job.see(now=now, hit=hit, local=local, cache_rate=cache_rate, nic_rate=self.scenario.nic_rate * nodes)
         return True

@@ -31,6 +31,7 @@ from tdcs.decide.queue.copy_places import PlaceRequest
 from tdcs.decide.queue.data_wait import JobData
 from tdcs.decide.queue.pod_admission import choose_copy
 from tdcs.model.manifest_format import totals_of
+from tdcs.model.nearness import Place
 from tdcs_labs.cluster import Cluster
 from tdcs_labs.job import SimJob
 from tdcs_labs.scenario import Scenario
@@ -71,6 +72,8 @@ class CachePlan(Scheme):
         self._without_room: dict[int, SimJob] = {}
         # Every dataset sees every node, most of them as in the last pass: the same object is compared at a glance.
         self._candidate = lru_cache(maxsize=CANDIDATES_KEPT)(_candidate_of)
+        self.places = scenario.places()
+        self.zones = scenario.zone_by_node() if scenario.zones > 1 else {}
         if scenario.jobs_per_copy:
             cluster.requests = self.requests
         if scenario.known_ends:
@@ -283,7 +286,7 @@ class CachePlan(Scheme):
                 held[node] = held.get(node, 0) + int(size * loaded)
         return tuple(
             [
-                self._candidate(name, capacity, held.get(name, 0), gpus)
+                self._candidate(name, capacity, held.get(name, 0), gpus, self.places.of.get(name, ()))
                 for name, gpus in self.cluster.free.items()
             ]
         )
@@ -357,8 +360,10 @@ class CachePlan(Scheme):
         cached.last_submitted = time_at(now)
 
 
-def _candidate_of(name: str, capacity: int, held: int, gpus: int) -> Candidate:
-    node = CacheNode(name=name, capacity_bytes=capacity, free_bytes=0, held_bytes=held, free_gpus=gpus)
+def _candidate_of(name: str, capacity: int, held: int, gpus: int, zone: Place) -> Candidate:
+    node = CacheNode(
+        name=name, capacity_bytes=capacity, free_bytes=0, held_bytes=held, free_gpus=gpus, zone=zone
+    )
     return Candidate(node=node)
 
 

@@ -29,6 +29,7 @@ class Cached:
         last_used: when its use last began or ended.
         last_submitted: when the last job of it was submitted.
         scores: of the nodes, as the extender has them; None when they have to be worked out.
+        near: of the nodes that are near it, when none with data has room.
         copy: which further copy of the dataset it is; empty for the first.
         clones: its further copies, by their ids.
         idle_since: of a further copy, since when no job needs it; None while one does.
@@ -55,6 +56,7 @@ class Cached:
     last_used: str | None = None
     last_submitted: str | None = None
     scores: dict[str, int] | None = None
+    near: dict[str, int] = field(default_factory=dict)
     copy: str = ""
     clones: dict[str, "Cached"] = field(default_factory=dict)
     idle_since: str | None = None
@@ -105,10 +107,12 @@ class Cached:
             {node: min(before.get(node, 0.0), size) for node, size in nodes.items()} if replicated else {}
         )
 
-    def follow(self, *, most: float) -> None:
-        """Nodes of a replicated copy get up to so many bytes of what is in the cache."""
+    def follow(self, *, most: float) -> float:
+        """Nodes of a replicated copy get up to so many bytes of what is in the cache; gives what all of them got."""
+        before = sum(self.on_node.values())
         for node, size in self.nodes.items() if self.replicated else ():
             self.on_node[node] = min(self.on_node[node] + most, size, max(self.filled, self.on_node[node]))
+        return sum(self.on_node.values()) - before
 
     def _part(self) -> dict[str, float]:
         loaded = self.filled / self.planned if self.planned else 0.0

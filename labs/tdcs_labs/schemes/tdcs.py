@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from tdcs.decide.cache import load_order
 from tdcs.decide.place import node_score, reading_speed
 from tdcs.decide.place.dataset_copies import CopyOnNodes
+from tdcs.decide.place.near_nodes import near_scores, nearer_first
 from tdcs_labs.job import SimJob
-from tdcs_labs.schemes import ledger, links
+from tdcs_labs.schemes import ledger, links, zones
 from tdcs_labs.schemes.cache_plan import CachePlan, time_at
 from tdcs_labs.schemes.ledger import Cached
 
@@ -33,7 +34,27 @@ class Tdcs(CachePlan):
             cached.filled += loaded
             if not cached.copy:
                 self.loaded_bytes += loaded  # further copies come from the nodes of the first
-            cached.follow(most=self.scenario.nic_rate * passed)
+            got = cached.follow(most=self.scenario.nic_rate * passed)
+            if self.zones:
+                self._count_crossings(cached, loaded=loaded, got=got)
+
+    def _count_crossings(self, cached: Cached, *, loaded: float, got: float) -> None:
+        """Count what crossed zones while a copy was brought."""
+        if cached.copy:
+            first = self.cached[cached.dataset.name]
+            self.cross_zone_bytes += loaded * zones.crossings_of_clone(cached, first, zones=self.zones)
+        if got:
+            nodes = list(cached.nodes)
+            crossings = zones.crossings_of_replicas(nodes, zones=self.zones, near=bool(self.places.of))
+            self.cross_zone_bytes += got / len(nodes) * crossings
+
+    def _across(self, job: SimJob) -> float:
+        """The share of what a job reads of the cache that comes from other zones."""
+        if not self.zones:
+            return 0.0
+        first, mine = self.cached[job.dataset.name], self.cached[job.reads]
+        there = [copy for copy in (first, *first.clones.values()) if copy is mine or copy.is_there]
+        return zones.share_across(job, copies=there, zones=self.zones, near=bool(self.places.of))
 
     def arrived(self, job: SimJob, *, now: float) -> None:
         """A dataset that is new to the cache is granted its part at once."""
@@ -58,8 +79,19 @@ class Tdcs(CachePlan):
                 node_bytes=held,
                 arriving={node: size for node, size in coming.items() if size > 0},
             )
-            cached.scores = node_score.node_scores([copy])
+            data = node_score.combined([copy], places=[0])
+            cached.scores = node_score.combined_scores(nearer_first(data, [copy], places=self.places))
+            cached.near = near_scores([copy], candidates=self.cluster.free, places=self.places, awaited={})
         return cached.scores
+
+    def place_scores(self, job: SimJob) -> Mapping[str, int]:
+        """As kube-scheduler places pods one after another: while a node with data has room the extender says nothing of
+        others, and then the near ones come first."""
+        scores, near = self.scores(job), self.cached[job.reads].near
+        if not near:
+            return scores
+        beyond = node_score.MAX_SCORE + 1
+        return {**near, **{node: score * beyond for node, score in scores.items()}}
 
     def started(self, job: SimJob, *, now: float) -> None:
         """The job reads the copy."""
@@ -102,7 +134,8 @@ class Tdcs(CachePlan):
                 cached.rate = 0.0
             if full and cached.behind <= 1.0:
                 del self.loading[name]
-                self._changed.add(name)
+                # With zones the readers of other copies may have a nearer one now.
+                self._changed.update({name, cached.dataset.name} if self.zones else {name})
             step = STEP * cached.dataset.size_bytes * (1 - 1e-9)
             near = sum(cached.on_node.values()) - cached.shown_near
             if cached.filled - cached.shown >= step or near >= step:
@@ -170,7 +203,7 @@ class Tdcs(CachePlan):
         held, total = cached.held
         local = links.share_on_nodes(job, held=held, total=total)
         cached.away += job.compute * hit * (1.0 - local)
-        self.see(job, now=now, hit=hit, local=local)
+        self.see(job, now=now, hit=hit, local=local, cross=self._across(job))
         factor = links.supply_factor(
             away=cached.away, holders=len(cached.nodes), nic_rate=self.scenario.nic_rate
         )
@@ -195,7 +228,12 @@ class Tdcs(CachePlan):
             job
             for job, local in zip(readers, locals_, strict=True)
             if self.see(
-                job, now=now, hit=hit, local=local, supply=links.given(job, hit=hit, factor=cached.factor)
+                job,
+                now=now,
+                hit=hit,
+                local=local,
+                supply=links.given(job, hit=hit, factor=cached.factor),
+                cross=self._across(job),
             )
         ]
 
@@ -208,4 +246,8 @@ class TdcsOptedOut(Tdcs):
 
     def scores(self, job: SimJob) -> dict[str, int]:
         """None: pods go to the fullest node that has room."""
+        return {}
+
+    def place_scores(self, job: SimJob) -> Mapping[str, int]:
+        """None."""
         return {}
