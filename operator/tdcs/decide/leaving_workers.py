@@ -1,9 +1,11 @@
 """Who leaves on scale-in, and what goes with each worker; which nodes stay or get one; who may not be evicted."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, Final, Protocol
 
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec
@@ -14,9 +16,13 @@ from tdcs.decide.node_departure import departure
 from tdcs.decide.worker_nodes import fitting_nodes, gpus
 from tdcs.model.humanize import counted, human
 from tdcs.model.kube_objects import pod_has_ended
+from tdcs.model.nearness import Place
 
 Store = Mapping[tuple[str, str], Mapping[str, Any]]
 """Objects by namespace and name."""
+
+
+NO_ZONES: Final[Mapping[str, Place]] = MappingProxyType({})
 
 
 class MountReader(Protocol):
@@ -53,28 +59,48 @@ def choose_nodes(
     nodes: Mapping[str, Mapping[str, Any]],
     present: Iterable[str],
     holdings: ScaleInInput | None = None,
+    zones: Mapping[str, Place] = NO_ZONES,
 ) -> list[str]:
     """The names of the nodes that should have a worker.
 
     With fewer replicas than nodes, those that have a worker stay, and of too many of them those go that cost least
     to lose (`worker_count.leaves_first`); a worker that leaves already stays again before a node gets a new one. New
     ones go to the nodes with the most GPUs, since jobs will run next to the data.
+    ones go to the nodes with the most GPUs, since jobs will run beside the data, and of equal ones to the zones
+    with the fewest workers.
 
     Args:
         spec: what the user asked for.
         nodes: the cluster's nodes, as the API server has them, by name.
         present: nodes that have a worker now. They come first, so that a change of `replicas`, or a new node,
             never moves a cache.
+        zones: the zones of nodes, where they are known.
     """
     present_nodes = set(present)
     fitting = fitting_nodes(spec=spec, nodes=nodes, present=present_nodes)
     old = [name for name in fitting if name in present_nodes]
-    new = sorted(
-        (name for name in fitting if name not in present_nodes), key=lambda name: (-gpus(nodes[name]), name)
-    )
+    new = [name for name in fitting if name not in present_nodes]
     leaving = leavers(nodes=old, count=len(old) - spec.replicas, holdings=holdings or ScaleInInput())
     stay = [name for name in old if name not in leaving]
-    return sorted([*stay, *new[: max(spec.replicas - len(old), 0)]])
+    return sorted([*stay, *_added(new, spec.replicas - len(old), stay=stay, nodes=nodes, zones=zones)])
+
+
+def _added(
+    new: Iterable[str],
+    count: int,
+    *,
+    stay: Iterable[str],
+    nodes: Mapping[str, Mapping[str, Any]],
+    zones: Mapping[str, Place],
+) -> Iterator[str]:
+    """The nodes that get a worker beside those that have one."""
+    open_nodes = sorted(new, key=lambda name: (-gpus(nodes[name]), name))
+    workers = Counter(zones.get(name, ()) for name in stay)
+    for _ in range(min(count, len(open_nodes))):
+        name = min(open_nodes, key=lambda name: (-gpus(nodes[name]), workers[zones.get(name, ())]))
+        open_nodes.remove(name)
+        workers[zones.get(name, ())] += 1
+        yield name
 
 
 def leavers(*, nodes: Collection[str], count: int, holdings: ScaleInInput) -> set[str]:

@@ -17,6 +17,7 @@ from tdcs.decide.place import placement_input
 from tdcs.decide.place.slot_nodes import RESERVE_RATIO
 from tdcs.model.cache_view import CacheView
 from tdcs.model.kube_objects import Object
+from tdcs.model.nearness import level_of_zones, place_of, zone_of
 
 LEDGER_PATIENCE = 60.0
 """Seconds after which who leaves is chosen though not every mounted Dataset has been looked at."""
@@ -61,15 +62,20 @@ class Membership:
             return self._followed(cluster, sets, name, view, nodes=nodes, nothing=nothing)
         known = cluster.status.conditions if cluster.status is not None else ()
         off = job_followers.off() if any(one.type == names.FOLLOWS_JOBS for one in known) else None
+        keys = self._context.settings.topology_labels
+        zones = {
+            node: zone_of(place_of(obj["metadata"].get("labels"), keys), level=level_of_zones(keys))
+            for node, obj in nodes.items()
+        }
         wanted = leaving_workers.choose_nodes(
-            spec=cluster.spec, nodes=nodes, present=present, holdings=nothing
+            spec=cluster.spec, nodes=nodes, present=present, holdings=nothing, zones=zones
         )
         if set(present) <= set(wanted):
             self._incomplete_since.pop(name, None)
             return Members(nodes=wanted, holdings=nothing, finding=off)
         holdings = self._holdings(name, sets)
         wanted = leaving_workers.choose_nodes(
-            spec=cluster.spec, nodes=nodes, present=present, holdings=holdings
+            spec=cluster.spec, nodes=nodes, present=present, holdings=holdings, zones=zones
         )
         return Members(nodes=wanted, holdings=holdings, finding=off)
 

@@ -68,6 +68,16 @@ def test_new_workers_go_where_gpus_are() -> None:
     assert choose_nodes(spec=CacheClusterSpec(replicas=2), nodes=nodes, present=("a",)) == ["a", "d"]
 
 
+def test_new_workers_go_to_the_zones_with_the_fewest() -> None:
+    nodes = {name: node(name) for name in "abcdef"}
+    zones = dict(zip("abcdef", [("x",), ("x",), ("x",), ("y",), ("y",), ("z",)], strict=True))
+    found = {
+        count: choose_nodes(spec=CacheClusterSpec(replicas=count), nodes=nodes, present=("a",), zones=zones)
+        for count in (2, 3, 4)
+    }
+    assert found == {2: ["a", "d"], 3: ["a", "d", "f"], 4: ["a", "b", "d", "f"]}
+
+
 def test_a_worker_that_is_asked_for_again_starts_though_the_master_lists_the_old_one_as_lost() -> None:
     now, before = "2026-01-01T00:00:10Z", "2025-12-31T00:00:00Z"
     known = CacheClusterStatus(
