@@ -79,11 +79,30 @@ def waiting_pods(*, count: int, known: list[dict[str, Any]]) -> list[dict[str, A
     return found
 
 
-def api_server(items: list[dict[str, Any]], *, pods: list[dict[str, Any]]) -> ThreadingHTTPServer:
-    """A server that lists these Datasets and pods, and whose watches say nothing."""
+def zoned_nodes(names: Sequence[str]) -> list[dict[str, Any]]:
+    """The nodes' objects, in three zones by turns."""
+    return [
+        {
+            "metadata": {
+                "name": name,
+                "resourceVersion": "1",
+                "labels": {
+                    "topology.kubernetes.io/zone": f"eu-{'abc'[number % 3]}",
+                    "topology.kubernetes.io/region": "eu",
+                },
+            }
+        }
+        for number, name in enumerate(names)
+    ]
+
+
+def api_server(
+    items: list[dict[str, Any]], *, pods: list[dict[str, Any]], nodes: Sequence[str]
+) -> ThreadingHTTPServer:
+    """A server that lists these Datasets, pods and nodes, and whose watches say nothing."""
     answers = {
         plural: json.dumps({"metadata": {"resourceVersion": "1000000"}, "items": listed}).encode()
-        for plural, listed in (("datasets", items), ("pods", pods))
+        for plural, listed in (("datasets", items), ("pods", pods), ("nodes", zoned_nodes(nodes)))
     }
     stopped = threading.Event()
 
@@ -298,7 +317,7 @@ def main() -> int:
     passed = True
     with tempfile.TemporaryDirectory(prefix="extender-latency-") as folder:
         known = datasets(count=500, nodes=nodes, holders=options.holders)
-        server = api_server(known, pods=waiting_pods(count=options.waiting, known=known))
+        server = api_server(known, pods=waiting_pods(count=options.waiting, known=known), nodes=nodes)
         starts, peaks = [], []
         for _ in range(options.starts):
             extender = Extender(api_port=server.server_port, folder=Path(folder))
@@ -315,7 +334,7 @@ def main() -> int:
         }
         passed &= max(starts) < START_BAR_SECONDS and max(peaks) < START_BAR_MEGABYTES
         known = datasets(count=200, nodes=nodes, holders=options.holders)
-        server = api_server(known, pods=waiting_pods(count=options.waiting, known=known))
+        server = api_server(known, pods=waiting_pods(count=options.waiting, known=known), nodes=nodes)
         extender = Extender(api_port=server.server_port, folder=Path(folder))
         for case, requests in requests_by_case(known, nodes=nodes).items():
             half, most = BARS.get(case, (math.inf, math.inf))
