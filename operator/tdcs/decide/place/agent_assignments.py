@@ -9,7 +9,7 @@
   that one cannot either: one node's error decides nothing, and the source's is not read again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,7 @@ from tdcs.decide.place.slot_sources import AgentNode, AgentView, Mask, choose_or
 from tdcs.model import slots
 from tdcs.model.agent_state import Assignment, Check, CheckState, Part, Pull, SourceAccess
 from tdcs.model.manifest_format import Totals
+from tdcs.model.nearness import steps
 
 MOVES = "moves"
 """Name of the part of slots that draining nodes give away."""
@@ -321,19 +322,42 @@ def _moves(inputs: AssignmentInput, nodes: Mapping[str, AgentNode]) -> dict[str,
         wanted_slots |= node.needed
     if inputs.owned:
         alone &= wanted_slots
-    chosen = slots.of_mask(alone)
-    pulled_bytes = {
-        name: slots.bytes_in(slots.of_mask(node.pulled), inputs.totals.sizes)
+    room = {
+        name: max(node.view.room - slots.bytes_in(slots.of_mask(node.pulled), inputs.totals.sizes), 0)
         for name, node in staying.items()
     }
-    given_away = partition_within(
-        mount=f"{inputs.mount} {MOVES}",
-        chosen=chosen,
-        sizes=inputs.totals.sizes,
-        weights={name: node.view.capacity for name, node in staying.items()},
-        limits={name: max(node.view.room - pulled_bytes[name], 0) for name, node in staying.items()},
-    )
-    return {name: slots.mask_of(masks) for name, masks in given_away.items()}
+    moves = {name: np.zeros(slots.SLOTS, dtype=bool) for name in staying}
+    for leaver, near in _nearest_first(draining, staying):
+        # What finds no room near it goes farther.
+        given_away = partition_within(
+            mount=f"{inputs.mount} {MOVES}",
+            chosen=slots.of_mask(alone & leaver),
+            sizes=inputs.totals.sizes,
+            weights={name: staying[name].view.capacity for name in near},
+            limits={name: room[name] for name in near},
+        )
+        for name, bitmap in given_away.items():
+            mask = slots.mask_of(bitmap)
+            moves[name] |= mask
+            alone = alone & ~mask
+            room[name] -= slots.bytes_in(bitmap, inputs.totals.sizes)
+    return moves
+
+
+def _nearest_first(
+    draining: Sequence[AgentNode], staying: Mapping[str, AgentNode]
+) -> Iterator[tuple[Mask, list[str]]]:
+    """To which staying nodes slots of draining ones go: those of each place to the nearest ones, then to the next ones.
+    Where all are as near, those of all to all."""
+    places = {node.view.place for node in (*draining, *staying.values())}
+    if len(places) > 1:
+        for place in sorted({node.view.place for node in draining}):
+            here = np.logical_or.reduce([node.present for node in draining if node.view.place == place])
+            away = {name: steps(place, node.view.place) for name, node in staying.items()}
+            for level in sorted(set(away.values())):
+                yield here, [name for name in staying if away[name] == level]
+    else:
+        yield np.ones(slots.SLOTS, dtype=bool), list(staying)
 
 
 def _second_readers(

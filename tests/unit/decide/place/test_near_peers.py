@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import given, settings
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.decide.builders import agent, assignment_input, candidate, placed, totals_of
 
 from tdcs.decide.cache.wants import Want
-from tdcs.decide.place.agent_assignments import assign
+from tdcs.decide.place.agent_assignments import MOVES, assign
 from tdcs.decide.place.slot_nodes import WantPlacement
 from tdcs.decide.place.slot_sources import PEERS
 from tdcs.model import slots
@@ -150,3 +151,29 @@ def test_without_labels_agents_ask_as_if_all_were_equally_near() -> None:
     plain = assigned(dict.fromkeys(names, ()), has)
 
     assert plain == assigned(dict.fromkeys(names, spot("a", rack="r")), has)
+
+
+def test_what_leaves_with_a_node_goes_to_nodes_of_its_zone_as_far_as_they_have_room() -> None:
+    places = {"a1": spot("a"), "a2": spot("a"), "b1": spot("b"), "b2": spot("b")}
+    for room, in_zone in ((1 << 20, SLOTS), (10 * 5, 5), (0, 0)):
+        agents = [
+            agent(
+                name,
+                complete=range(SLOTS) if name == "a1" else (),
+                draining=name == "a1",
+                place=place,
+            )
+            for name, place in places.items()
+        ]
+        agents = [replace(one, room=room) if one.node == "a2" else one for one in agents]
+
+        found = assign(assignment_input(SIZES, (), *agents, owned=False, zone=ZONE))
+
+        moved = {
+            name: set(slots.members(part.slots).tolist()) & set(range(SLOTS))
+            for name, one in found.items()
+            for part in one.parts
+            if part.name == MOVES
+        }
+        assert len(moved.get("a2", ())) == in_zone
+        assert sorted(slot for each in moved.values() for slot in each) == list(range(SLOTS))
