@@ -185,7 +185,9 @@ def _by_data(
         return Ranking(kind=AnswerKind.SCORED, reason=reason, unknown=missing, scores=scores)
     candidates = request.nodes or ()
     awaited_nodes = demand.awaited(nodes=candidates, apart_from=own_datasets)
-    near = near_scores(copies, candidates=candidates, places=places, awaited=awaited_nodes)
+    near = near_scores(
+        copies, candidates=candidates, places=places, awaited=awaited_nodes, exact=exact or not candidates
+    )
     return Ranking(
         kind=AnswerKind.UNKNOWN_DATASET if missing else AnswerKind.NO_DATA,
         reason=_without_data(unknown) + (_NEAR if near else "") + _others(len(awaited_nodes)),

@@ -34,6 +34,14 @@ class NodePlaces:
     of: Mapping[str, Place] = field(default_factory=lambda: MappingProxyType({}))
 
     @cached_property
+    def nodes_at(self) -> Mapping[Place, Sequence[str]]:
+        """The nodes at each place."""
+        found: dict[Place, list[str]] = {}
+        for node, place in self.of.items():
+            found.setdefault(place, []).append(node)
+        return found
+
+    @cached_property
     def levels(self) -> tuple[int, ...]:
         """The levels by which nodes differ: one zone for all says nothing."""
         return tuple(
@@ -110,28 +118,34 @@ def near_scores(
     candidates: Collection[str],
     places: NodePlaces,
     awaited: Mapping[str, float],
+    exact: bool = True,
 ) -> dict[str, int]:
     """Scores for a pod that finds its data on no candidate, up to 10; 0 is left out. None when all are alike.
 
     Nodes for whose data others wait least come before all others, see
     :func:`tdcs.decide.place.node_score.nodes_to_take`, and of either the near ones before those that are far.
+
+    Args:
+        exact: leave out what is no candidate. It takes a look at each of thousands.
     """
     shares = shares_of(copies, places=places)
     if not any(shares.values()):
         return {}
-    least = min((awaited.get(node, 0.0) for node in candidates), default=0.0) + 1e-9
     part = MAX_SCORE // 2 - 1 if awaited else MAX_SCORE
-    by_place: dict[Place, int] = {}
-    scores: dict[str, int] = {}
-    for node in candidates:  # there may be thousands
-        place = places.of.get(node, ())
-        if place not in by_place:
-            by_place[place] = math.ceil(part * nearness(place, shares=shares) - 1e-9)
-        scores[node] = by_place[place]
-    if awaited:
-        for node in scores:
-            if awaited.get(node, 0.0) <= least:
-                scores[node] += MAX_SCORE - part
-    if len(set(scores.values())) < 2:
-        return {}
-    return {node: score for node, score in scores.items() if score}
+    by_place = {place: math.ceil(part * nearness(place, shares=shares) - 1e-9) for place in places.nodes_at}
+    least_score = min(by_place.values())  # those that are farthest are left out: there may be thousands
+    near: dict[str, int] = {}
+    for place, score in by_place.items():
+        if score > least_score:
+            near |= dict.fromkeys(places.nodes_at[place], score)
+    if not awaited:
+        if not exact:
+            return near
+        near = {node: near[node] for node in candidates if node in near}
+        return near if len(near) < len(candidates) or len(set(near.values())) > 1 else {}
+    least = min((awaited.get(node, 0.0) for node in candidates), default=0.0) + 1e-9
+    scores = {
+        node: near.get(node, 0) + (MAX_SCORE - part if awaited.get(node, 0.0) <= least else 0)
+        for node in candidates
+    }
+    return {node: score for node, score in scores.items() if score} if len(set(scores.values())) > 1 else {}
