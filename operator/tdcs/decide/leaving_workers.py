@@ -65,8 +65,7 @@ def choose_nodes(
 
     With fewer replicas than nodes, those that have a worker stay, and of too many of them those go that cost least
     to lose (`worker_count.leaves_first`); a worker that leaves already stays again before a node gets a new one. New
-    ones go to the nodes with the most GPUs, since jobs will run next to the data.
-    ones go to the nodes with the most GPUs, since jobs will run beside the data, and of equal ones to the zones
+    ones go to the nodes with the most GPUs, since jobs will run next to the data, and of equal ones to the zones
     with the fewest workers.
 
     Args:
