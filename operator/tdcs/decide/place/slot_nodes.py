@@ -192,7 +192,7 @@ def place(inputs: PlacementInput) -> tuple[WantPlacement, ...]:
             size=size,
             totals=totals,
             quotas=quotas,
-            others=[zones[node] for node in sorted(nodes_of.get(want.beside, ())) if want.beside],
+            others=[zones[node] for node in sorted(nodes_of.get(want.alongside, ())) if want.alongside],
         )
         for copy_id, plan in plans:
             fitting = room.fit(

@@ -174,7 +174,7 @@ def test_copies_are_in_as_many_zones_as_the_policy_says(
 
 def test_a_partitioned_copy_is_in_one_zone_and_its_clone_in_another() -> None:
     want = Want(key="x", mode="Partition", node_count=2)
-    clone = replace(want, key="y", beside="x", ids=("clone-1",))
+    clone = replace(want, key="y", alongside="x", ids=("clone-1",))
 
     first, second = placements(SIX, want, clone)
 
