@@ -42,7 +42,7 @@ def test_a_program_is_python_with_the_plan_and_the_samples_of_the_profile(
 
 
 @pytest.mark.parametrize("runtime", ["torch", "deepspeed"])
-def test_stages_of_different_width_are_refused_where_the_runtime_wants_as_many_workers_in_each(
+def test_stages_of_different_width_are_refused_where_a_runtime_wants_as_many_in_each(
     runtime: str, measured: Path, tmp_path: Path
 ) -> None:
     result = run(
