@@ -1,4 +1,4 @@
-"""`tdcs explain job`: the plan of tdcs-train beside where the pods are and what was measured."""
+"""`tdcs explain job`: the plan of tdcs-train next to where the pods are and what was measured."""
 
 import json
 from typing import Any
@@ -56,7 +56,7 @@ def test_workers_that_the_plan_takes_for_one_machine_are_named_where_they_are_to
     assert "for one machine" not in together
 
 
-def test_a_measured_mini_batch_stands_beside_the_expected_one() -> None:
+def test_a_measured_mini_batch_stands_next_to_the_expected_one() -> None:
     text = explained(planned([2, 1], [LINK]), "a", "b", "c", message='{"secondsPerMiniBatch": 0.55}')
     assert "It took 0.55 s a mini-batch, 1.10 times what the plan expects" in text
 

@@ -42,7 +42,7 @@ def plan_of(template: Mapping[str, Any]) -> Plan | None:
 def plan_remarks(
     plan: Plan, *, template: Mapping[str, Any], places: Sequence[PodPlace], pods: Sequence[Object]
 ) -> list[str]:
-    """Where the stages are, which machines of the plan are torn apart, and the measured time beside the expected one.
+    """Where the stages are, which machines of the plan are torn apart, and the measured time next to the expected one.
 
     Args:
         template: of the pods of the role Worker.
