@@ -1,11 +1,8 @@
-"""What a listing costs, from a bucket to its manifest: wall time, processor time of the listing and of the cache's
-master, and memory.
+"""What a listing costs, from a bucket to its manifest: wall time, processor time, and memory.
 
-`--old` lists the same bucket of a real store as the cache's master does, in the same run: the count of its objects, the
-master's own listing, and its pages into a manifest. Without it a store that makes its names up gives the pages, as many
-as are wanted. Prints one line of JSON. From the checkout's root, as root with `--old`::
+A store that makes its names up gives the pages, as many as are wanted. Prints one line of JSON. From the checkout's
+root::
 
-    PYTHONPATH=.:deploy/local:operator python bench/cache/listing.py --files 100000 --old
     PYTHONPATH=.:deploy/local:operator python bench/cache/listing.py --files 1280000
 """
 
@@ -24,20 +21,15 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import click
-import psutil
-from bench.cache.cache_lab import lab
 from tests.support.programs.bucket_store import KEYS, BucketStore, serving
 
-from tdcs.alluxio import AlluxioEngine
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import ProcessLister
 from tdcs.listing.result import Listed
-from tdcs.listing.source_size import SourceSize
 from tdcs.model.cache_engine import Source
 from tdcs.model.listing_limit import ListingLimit
 
 PATH = "/datasets/0123456789abcdef"
-MIB = 1 << 20
 PER_FOLDER = 1300
 
 
@@ -96,30 +88,9 @@ def made_up(files: int) -> Iterator[Source]:
 
 
 async def own(source: Source, *, files: int, folder: Path) -> Cost:
-    lister = ProcessLister(
-        master="127.0.0.1:9", folder=ManifestFolder(folder), source_of=lambda _: source, blocks="Own"
-    )
+    lister = ProcessLister(folder=ManifestFolder(folder), source_of=lambda _: source)
     limit = ListingLimit(files=2 * files + 1000)
     return (await timed(lambda: lister.list(path=PATH, limit=limit), files=files))[1]
-
-
-async def by_master(source: Source, *, files: int, folder: Path, master: str) -> Cost:
-    limit = ListingLimit(files=2 * files + 1000)
-    async with AlluxioEngine(master=master) as engine:
-
-        async def work() -> Listed:
-            await SourceSize()(source, limit, path=PATH)
-            await engine.mount(path=PATH, source=source)
-            lister = ProcessLister(master=master, folder=ManifestFolder(folder))
-            return await lister.list(path=PATH, limit=limit)
-
-        return (await timed(work, files=files))[1]
-
-
-def _of_process(pid: int) -> float:
-    """Processor seconds of a process and those that it has started."""
-    process = psutil.Process(pid)
-    return sum(sum(each.cpu_times()[:2]) for each in (process, *process.children(recursive=True)))
 
 
 def measured(cost: Cost) -> dict[str, float]:
@@ -132,26 +103,11 @@ def measured(cost: Cost) -> dict[str, float]:
 
 @click.command()
 @click.option("--files", default=100_000, show_default=True, type=click.IntRange(1))
-@click.option("--old", is_flag=True, help="List a real store, also as the cache's master does.")
-def main(files: int, old: bool) -> None:
+def main(files: int) -> None:
     """List a bucket into a manifest."""
     line: dict[str, object] = {"bench": "listing", "files": files}
-    with tempfile.TemporaryDirectory() as made:
-        if not old:
-            with made_up(files) as source:
-                line["own"] = measured(asyncio.run(own(source, files=files, folder=Path(made))))
-            click.echo(json.dumps(line))
-            return
-        with lab(workers=1, capacity=64 * MIB, master_heap=1024 * MIB) as both:
-            source = both.store.fill("images", files=files, size=1)
-            cost = asyncio.run(own(source, files=files, folder=Path(made)))
-            line["own"] = measured(cost)
-            begun = _of_process(both.cache.master.pid)
-            before = asyncio.run(by_master(source, files=files, folder=Path(made), master=both.cache.target))
-            of_master = _of_process(both.cache.master.pid) - begun
-            line["by_master"] = {**measured(before), "master_cpu_seconds": round(of_master, 1)}
-            line["times_as_fast"] = round(before.seconds / cost.seconds, 1)
-            line["cpu_share"] = round(cost.cpu_seconds / (before.cpu_seconds + of_master), 3)
+    with tempfile.TemporaryDirectory() as made, made_up(files) as source:
+        line["own"] = measured(asyncio.run(own(source, files=files, folder=Path(made))))
     click.echo(json.dumps(line))
 
 

@@ -118,7 +118,7 @@ def used(process: psutil.Process | None = None) -> float:
 
 async def listed(root: Path, source: Source, *, files: int) -> Version:
     manifests = ManifestFolder(root / "manifests")
-    lister = ProcessLister(master="", folder=manifests, source_of=lambda _: source, blocks="Own", cut=EXTENTS)
+    lister = ProcessLister(folder=manifests, source_of=lambda _: source, cut=EXTENTS)
     found = await lister.list(path=PATH, limit=ListingLimit(files=2 * files + 1000))
     return Version(manifest=manifests.open(found.digest), folder=manifests, source=access_of(source))
 

@@ -16,21 +16,20 @@ import multiprocessing
 import os
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 import numpy as np
 from bench.cache.manifest_memory import anonymous
 from tests.support.dataplane.agents import put_block
-from tests.support.twins.engine import MemoryEngine
-from tests.support.twins.local_lister import LocalLister
 from tests.support.waiting import eventually_async
 
 from tdcs.api import names
 from tdcs.listing.folder import ManifestFolder
-from tdcs.model.cache_engine import Block, CachedFile, Source
+from tdcs.model.cache_engine import Block, CachedFile
 from tdcs.model.manifest_builder import ManifestBuilder
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.agent.disk.unclean_start import make_ready
@@ -82,18 +81,25 @@ class Pauses:
             self.longest = max(self.longest, time.monotonic() - begun - 0.005)
 
 
+@dataclass(frozen=True)
+class Table:
+    """What the operator says of the cache cluster."""
+
+    mounted: Mapping[str, str]
+
+    async def versions(self) -> Mapping[str, str]:
+        return self.mounted
+
+
 @asynccontextmanager
 async def plugin(root: Path, digest: str) -> AsyncIterator[NodeViews]:
     """The node's views, looked after."""
-    engine = MemoryEngine(sources={URI: {}}, workers={"node-a": 1})
-    await engine.mount(path=PATH, source=Source(uri=URI))
-    await engine.set_version(path=PATH, version=digest)
+    table = Table({PATH: digest})
     views = NodeViews(
         settings=ViewSettings(
             node="node-a", cache_root=root / "cache", reader_root=root / "reader", kubelet=root / "kubelet"
         ),
-        engine=lambda _: engine,
-        lister=lambda _, folder: LocalLister(engine=engine, folder=folder),
+        engine=lambda _: table,
         guard=HangGuard(threads_per_key=2),
     )
     watch = asyncio.create_task(views.watch())

@@ -28,12 +28,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from tests.engine.servers import AlluxioCluster, S3Server, make_home, random_network, unmount
 from tests.engine.views.viewing import HERE, Bench, Dataset, machine_as_node, native, viewing
 from tests.support.waiting import eventually_async
 
 from tdcs.alluxio.profile import Profile
 from tdcs_local import programs
+from tdcs_local.experiment import objects, stock_mount
 
 MIB = 1 << 20
 SMALL_BYTES, LARGE_BYTES = 100_000, 128 * MIB
@@ -199,17 +201,19 @@ async def run(
         disk = folder / "disk"
         shutil.copytree(bucket / "data", disk)
         with machine_as_node() as node:
-            async with viewing(cluster=cluster, s3=server, node=node, block_size=LARGE_BYTES) as bench:
+            await asyncio.to_thread(cluster.start)
+            async with viewing(tiers=folder / "tiers", s3=server, node=node) as bench:
                 path = await bench.mount_source(server.source("s3://bench/data"))
                 volume = await _loaded_volume(bench=bench, path=path, files=small + large)
+                await stock_mount.mount(_request(cluster, server))
                 tuned = await asyncio.to_thread(cluster.mount_fuse, HERE)
                 stock = await asyncio.to_thread(cluster.mount_fuse, HERE, kind=Profile.STOCK)
                 with s3_mount(server=server, bucket="bench:/data", folder=folder) as direct:
                     ways = [
                         Way(name="disk", folder=disk),
                         Way(name="view", folder=volume),
-                        Way(name="fuse-tuned", folder=tuned.folder / path.lstrip("/"), once=True),
-                        Way(name="fuse-stock", folder=stock.folder / path.lstrip("/"), once=True),
+                        Way(name="fuse-tuned", folder=tuned.folder / "bench/data", once=True),
+                        Way(name="fuse-stock", folder=stock.folder / "bench/data", once=True),
                         *([direct] if direct else []),
                     ]
 
@@ -222,9 +226,19 @@ async def run(
 
                     return await asyncio.to_thread(measured)
     finally:
+        cluster.stop()
         server.process.kill()
         unmount(folder)
         shutil.rmtree(folder)
+
+
+def _request(cluster: AlluxioCluster, server: S3Server) -> stock_mount.Request:
+    """The bucket in Alluxio, as the experiment has it."""
+    pair = server.credentials
+    keys = {"accessKeyId": pair.access_key_id, "secretAccessKey": pair.secret_access_key}
+    request = objects.stock_mount(keys, identity=None)
+    request.properties["alluxio.underfs.s3.endpoint"] = server.endpoint
+    return msgspec.structs.replace(request, master=cluster.target, path="/bench", uri="s3://bench")
 
 
 async def _loaded_volume(*, bench: Bench, path: str, files: int) -> Path:

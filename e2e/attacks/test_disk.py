@@ -27,7 +27,7 @@ def before(world: World) -> str:
     return world.node.run(STATE)
 
 
-@pytest.mark.threat("links-through-agents", "link-names")
+@pytest.mark.threat("links-through-agents")
 def test_links_that_lead_out_of_a_shared_folder_are_no_files_of_its_dataset(
     world: World, before: str
 ) -> None:

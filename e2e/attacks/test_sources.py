@@ -75,7 +75,7 @@ def test_a_bucket_that_a_tenant_squats_is_kept_from_no_other(world: World) -> No
     assert world.victim not in str(squatted)
 
 
-@pytest.mark.threat("redirected-alluxio")
+@pytest.mark.threat("redirected-agents")
 def test_a_store_that_redirects_to_the_metadata_address_is_not_followed(world: World) -> None:
     said = world.tenant.until("redirected", reasons=("SourceRefused",))
     assert "another host" in said

@@ -14,7 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from tests.engine.agents.agent_nodes import AgentCluster
-from tests.engine.servers import S3Server
+from tests.engine.servers import AlluxioCluster, S3Server
 from tests.engine.views.viewing import Bench, digest, native, sums_of
 from tests.support.chaos import Fault, PossibleFault, Step
 from tests.support.programs.processes import Process
@@ -85,21 +85,24 @@ class ChaosWorld:
     """All parts, and what the sources have.
 
     Args:
-        bench: Alluxio with a node.
-        agents: beside its workers.
+        alluxio: is told of what the agents hold.
+        bench: a node.
+        agents: beside Alluxio's workers.
         operator: the controllers.
         seed: of names and contents.
     """
 
-    def __init__(self, *, bench: Bench, agents: AgentCluster, operator: Cluster, seed: int) -> None:
-        self.bench, self.agents, self.operator = bench, agents, operator
+    def __init__(
+        self, *, alluxio: AlluxioCluster, bench: Bench, agents: AgentCluster, operator: Cluster, seed: int
+    ) -> None:
+        self.alluxio, self.bench, self.agents, self.operator = alluxio, bench, agents, operator
         self._drawn = random.Random(seed)
         self._asked = 0
         self.sources: dict[str, dict[str, bytes]] = {}
         self.processes: dict[str, Process] = {
-            "master": bench.cluster.master,
+            "master": alluxio.master,
             "store": self.store.process,
-            **{f"worker of {node}": process for node, process in bench.cluster.workers.items()},
+            **{f"worker of {node}": process for node, process in alluxio.workers.items()},
             **{f"agent of {node}": agent.process for node, agent in agents.nodes.items()},
         }
 
@@ -204,7 +207,7 @@ class ChaosWorld:
 
     def leaks(self) -> list[str]:
         """Files of blocks that are left on the nodes, by whichever name."""
-        lent = [file for node in self.agents.nodes for file in self.bench.cluster.block_files(node).values()]
+        lent = [file for node in self.agents.nodes for file in self.alluxio.block_files(node).values()]
         folders = [
             folder
             for agent in self.agents.nodes.values()

@@ -5,7 +5,7 @@ Nothing here is skipped: a machine on which FUSE cannot work fails the tier.
 * ``alluxio``: the run's cluster; ``own_alluxio(...)`` another one, for a test that breaks things.
 * ``s3``: the S3 server.
 * ``world``: both, as the contract suite wants them.
-* ``bench``: a node with native views, over a cluster of the file's; ``own_bench``: over one of the test's own.
+* ``bench``: a node with native views, which the file's tests share; ``own_bench``: one of the test's own.
 * ``engine``: an ``AlluxioEngine`` of the test's own on ``alluxio``.
 """
 
@@ -23,8 +23,6 @@ from tests.engine.contract import BLOCK_SIZE, MIB, SMALL_CAPACITY, mounts
 from tests.engine.loading import placed
 from tests.engine.servers import AlluxioCluster, S3Server, make_home, random_network
 from tests.engine.views.viewing import (
-    ELSEWHERE,
-    HERE,
     Bench,
     ViewClient,
     machine_as_node,
@@ -44,7 +42,6 @@ from tdcs_local.progress import Reporter
 __all__ = ["measured", "mounts", "pytest_terminal_summary", "pytest_testnodedown"]
 
 LARGE, SMALL = "node-1", "node-2"
-OF_VIEWS = {HERE: 256 * MIB, ELSEWHERE: 64 * MIB}
 CAPACITIES = {LARGE: 512 * MIB, SMALL: SMALL_CAPACITY}
 SETTINGS = {"alluxio.user.block.size.bytes.default": f"{BLOCK_SIZE}B"}
 
@@ -132,32 +129,27 @@ async def registered(engine: Engine, *, workers: Sequence[str] = (LARGE, SMALL))
 
 
 @pytest.fixture(scope="module")
-def shared_node(
-    alluxio_home: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[AlluxioCluster, ViewClient, Node]]:
-    """A cluster with a remote-read client on this machine, for the tests of a file that leave it as it was."""
-    cluster = _cluster(
-        alluxio_home, tmp_path_factory.mktemp("views") / "alluxio", random_network(), workers=OF_VIEWS
-    )
-    with machine_as_node() as node, serving(cluster=cluster, node=node) as client:
-        yield cluster, client, node
+def shared_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, ViewClient, Node]]:
+    """This machine with a remote-read client, for the tests of a file that leave it as it was."""
+    tiers = tmp_path_factory.mktemp("views")
+    with machine_as_node() as node, serving(tiers=tiers, node=node) as client:
+        yield tiers, client, node
 
 
 @pytest.fixture
-async def bench(shared_node: tuple[AlluxioCluster, ViewClient, Node], s3: S3Server) -> AsyncIterator[Bench]:
-    """The file's cluster and client with a plugin of the test's own: to start all takes 25 s of a processor."""
-    cluster, client, node = shared_node
-    async with plugged(cluster=cluster, client=client, s3=s3, node=node, block_size=BLOCK_SIZE) as bench:
+async def bench(shared_node: tuple[Path, ViewClient, Node], s3: S3Server) -> AsyncIterator[Bench]:
+    """The file's client with a plugin of the test's own."""
+    tiers, client, node = shared_node
+    async with plugged(tiers=tiers, client=client, s3=s3, node=node) as bench:
         yield bench
         await bench.clear()
 
 
 @pytest.fixture
-async def own_bench(alluxio_home: Path, s3: S3Server, tmp_path: Path) -> AsyncIterator[Bench]:
-    """A cluster of the test's own, its remote-read client and the plugin."""
-    cluster = _cluster(alluxio_home, tmp_path / "alluxio", random_network(), workers=OF_VIEWS)
+async def own_bench(s3: S3Server, tmp_path: Path) -> AsyncIterator[Bench]:
+    """A remote-read client and a plugin of the test's own."""
     with machine_as_node() as node:
-        async with viewing(cluster=cluster, s3=s3, node=node, block_size=BLOCK_SIZE) as bench:
+        async with viewing(tiers=tmp_path / "tiers", s3=s3, node=node) as bench:
             yield bench
 
 

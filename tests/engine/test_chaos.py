@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import os
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +22,8 @@ import pytest
 from tests.engine.agents.agent_nodes import exports_of
 from tests.engine.chaos_world import STEADY, Change, ChaosWorld, PodReads
 from tests.engine.contract import MIB
-from tests.engine.views.viewing import ELSEWHERE, HERE, Bench
+from tests.engine.servers import AlluxioCluster, S3Server
+from tests.engine.views.viewing import ELSEWHERE, HERE, machine_as_node, viewing
 from tests.support.chaos import steps
 from tests.support.programs.ports import free_ports
 from tests.unit.control.cluster import QUICK, Cluster
@@ -34,14 +36,17 @@ CAPACITY = {HERE: 256 * MIB, ELSEWHERE: 64 * MIB}
 
 
 @pytest.mark.timeout(SECONDS + 1500)
-@pytest.mark.failure_mode("chaos-on-processes")
+@pytest.mark.failure_mode("chaos-on-processes", "master-killed-during-read", "worker-killed-during-read")
 async def test_whatever_is_killed_or_paused_no_byte_is_wrong_and_the_end_is_that_of_a_quiet_run(
-    bench: Bench, tmp_path: Path
+    own_alluxio: Callable[..., AlluxioCluster], s3: S3Server, tmp_path: Path
 ) -> None:
+    alluxio = own_alluxio(workers=CAPACITY)
     (port,) = free_ports(1)
     async with contextlib.AsyncExitStack() as stack:
+        node = stack.enter_context(machine_as_node())
+        bench = await stack.enter_async_context(viewing(tiers=alluxio.folder / "blocks", s3=s3, node=node))
         caches, agents = await stack.enter_async_context(
-            exports_of(bench.cluster, folder=tmp_path / "manifests", capacity=CAPACITY)
+            exports_of(alluxio, folder=tmp_path / "manifests", capacity=CAPACITY)
         )
         operator = Cluster(
             engine=agents.engine,  # type: ignore[arg-type]
@@ -56,9 +61,10 @@ async def test_whatever_is_killed_or_paused_no_byte_is_wrong_and_the_end_is_that
                 agents.manifests, port=port, known=lambda name: operator.observer.known_agents(name)
             )
         )
-        bench.node.end_plugin()
-        bench.start_plugin(operator=f"127.0.0.1:{port}")
-        world = ChaosWorld(bench=bench, agents=agents, operator=operator, seed=SEED)
+        node.end_plugin()
+        bench.operator = f"127.0.0.1:{port}"
+        bench.start_plugin()
+        world = ChaosWorld(alluxio=alluxio, bench=bench, agents=agents, operator=operator, seed=SEED)
         volume = await world.begin()
         print(f"seed {SEED}, {SECONDS:g} s")
         end, rounds = time.monotonic() + SECONDS, 0

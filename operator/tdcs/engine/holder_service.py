@@ -124,7 +124,7 @@ def holder_routes(known: Known, *, topology: Topology = NO_TOPOLOGY) -> list[web
         found = known(request.match_info["cluster"])
         if found.mounts is None:
             raise web.HTTPServiceUnavailable(text="it is not known here yet what is mounted there\n")
-        answer = ClusterMounts(native=True, versions=dict(found.mounts))
+        answer = ClusterMounts(versions=dict(found.mounts))
         return web.Response(body=msgspec.msgpack.encode(answer), content_type="application/msgpack")
 
     return [web.get(HOLDERS_PATH + "{cluster}", get), web.get(MOUNTS_PATH + "{cluster}", mounts)]

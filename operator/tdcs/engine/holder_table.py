@@ -52,11 +52,9 @@ class ClusterMounts(msgspec.Struct, frozen=True, kw_only=True):
     """What is mounted in a cache cluster.
 
     Attributes:
-        native: whether it has no master that could be asked; nothing else is said of one that has.
         versions: digest of its manifest by the path of each mount; empty while it was not listed.
     """
 
-    native: bool = False
     versions: dict[str, str] = {}
 
 

@@ -15,26 +15,22 @@ import msgspec
 
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.folder_listing import FolderAgents
-from tdcs.listing.one_listing import list_both, list_mount, list_source
+from tdcs.listing.one_listing import list_source
 from tdcs.listing.result import Failed, Listed, Request, source_of
-from tdcs.model.cache_engine import EngineError, Source
+from tdcs.model.cache_engine import EngineError
 from tdcs.trust.contexts import Contexts
 
 
 async def answer(request: Request) -> Listed | Failed:
-    folder = ManifestFolder(Path(request.folder), confined=request.confined)
     try:
-        source = source_of(request.source) if request.source is not None else None
-        if source is not None and request.own_blocks:
-            return await list_source(
-                source=source,
-                path=request.path,
-                folder=folder,
-                limit=request.limit,
-                agents=_agents(request),
-                cut=request.cut,
-            )
-        return await _with_master(request, folder, source)
+        return await list_source(
+            source=source_of(request.source),
+            path=request.path,
+            folder=ManifestFolder(Path(request.folder), confined=request.confined),
+            limit=request.limit,
+            agents=_agents(request),
+            cut=request.cut,
+        )
     except EngineError as error:
         return Failed.of(error)
     except MemoryError:
@@ -45,35 +41,6 @@ async def answer(request: Request) -> Listed | Failed:
                 remedy="See whether names or pages of the source are unusually long; report it if they are not",
                 path=request.path,
             )
-        )
-
-
-async def _with_master(request: Request, folder: ManifestFolder, source: Source | None) -> Listed:
-    from tdcs.alluxio import AlluxioEngine
-
-    identity = request.identity
-    async with AlluxioEngine(
-        master=request.master,
-        patience=request.patience,
-        identify=(lambda: identity) if identity is not None else None,
-    ) as engine:
-        if source is None:
-            return await list_mount(
-                engine=engine,
-                path=request.path,
-                refresh=request.refresh,
-                limit=request.limit,
-                folder=folder,
-                selection=request.selection,
-            )
-        return await list_both(
-            engine=engine,
-            source=source,
-            path=request.path,
-            refresh=request.refresh,
-            limit=request.limit,
-            folder=folder,
-            agents=_agents(request),
         )
 
 

@@ -30,7 +30,7 @@ from tdcs.model.cache_engine import LimitExceededError, Source, SourceError
 from tdcs.model.file_blocks import BLOCK_SIZE, NO_LARGE_FILE, block_count, large_file
 from tdcs.model.file_folders import FolderCounter
 from tdcs.model.file_ids import AS_OF
-from tdcs.model.listing_limit import LimitCount, ListingLimit, SourcesSize
+from tdcs.model.listing_limit import LimitCount, ListingLimit
 from tdcs.model.manifest_builder import ManifestBuilder
 
 _log: Final = logging.getLogger(__name__)
@@ -183,14 +183,6 @@ class BucketListing:
                 self._begin()
         self._end()
         return builder
-
-    @property
-    def size(self) -> SourcesSize:
-        """What has come so far; folders roughly, see `_FOLDERS_TOO_MANY`."""
-        size = self._count.size
-        return SourcesSize(
-            files=size.files + self._folders, folders=self._folders, bytes=size.bytes, largest=size.largest
-        )
 
     def _begin(self) -> None:
         self._count = LimitCount(self.limit, what=self.source.uri, path=self.path)

@@ -78,9 +78,6 @@ class ClaimListing:
             raise self._failure(f"{where}: {end.failure}", _remedy(end))
         count = LimitCount(self.limit, what=self.source.uri, path=self.path)
         count.add(files=end.counted, size=end.bytes, folders=end.folders, largest=end.largest)
-        self.size = SourcesSize(
-            files=end.counted + end.folders, folders=end.folders, bytes=end.bytes, largest=end.largest
-        )
         return builder
 
     async def _listed(self, where: ClaimFolder, builder: ManifestBuilder) -> FolderCount | None:

@@ -22,7 +22,7 @@ from tdcs.engine import http_answers
 from tdcs.listing.folder_size import refused_count
 from tdcs.model.agent_state import PAGE_LENGTH_BYTES, FolderCount, FolderLimit, FolderPage
 from tdcs.model.cache_engine import EngineUnavailableError, Source
-from tdcs.model.listing_limit import LimitCount, ListingLimit, SourcesSize
+from tdcs.model.listing_limit import LimitCount, ListingLimit
 from tdcs.model.manifest_builder import ManifestBuilder
 from tdcs.trust.contexts import Contexts
 
@@ -106,8 +106,8 @@ class FolderListing:
             else "no agent of the cache is there"
         )
 
-    async def run(self) -> tuple[ManifestBuilder, SourcesSize]:
-        """A builder with all files, as one node lists them, of which another one sees no more, and how much they are.
+    async def run(self) -> ManifestBuilder:
+        """A builder with all files, as one node lists them, of which another one sees no more.
 
         Raises:
             LimitExceededError: There are more than the limit.
@@ -125,7 +125,7 @@ class FolderListing:
                 if listed is None:
                     continue
                 if self._expected == 1:
-                    return _result(listed)
+                    return listed[0]
                 witness = await self._witness(session, nodes)
                 if witness is None:
                     break
@@ -137,10 +137,10 @@ class FolderListing:
                     while (another := await self._witness(session, nodes)) is not None:
                         best = max(best, another, key=lambda one: one[1].files)
                 if not sees_more(best[1].files, than=listed[1].files):
-                    return _result(listed)
+                    return listed[0]
                 again = await self._listed(session, best[0])
                 if again is not None:
-                    return _result(again)
+                    return again[0]
         if self._refused:
             node, count = self._refused[0]
             raise refused_count(self._source, count, node=node, seconds=self._seconds, path=self._path)
@@ -251,11 +251,3 @@ async def pages_of(response: aiohttp.ClientResponse) -> AsyncGenerator[FolderPag
         if length > _LARGEST_PAGE:
             raise ValueError(f"a page of {length} bytes")
         yield msgspec.msgpack.decode(await response.content.readexactly(length), type=FolderPage)
-
-
-def _result(listed: tuple[ManifestBuilder, FolderCount]) -> tuple[ManifestBuilder, SourcesSize]:
-    builder, count = listed
-    size = SourcesSize(
-        files=count.counted + count.folders, folders=count.folders, bytes=count.bytes, largest=count.largest
-    )
-    return builder, size

@@ -5,7 +5,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Final, Literal, Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -14,9 +14,8 @@ from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.result import Failed, Listed, Request, access_of
 from tdcs.model.cache_engine import EngineError, EngineUnavailableError, Source
 from tdcs.model.file_blocks import WHOLE_BLOCKS, Cut
-from tdcs.model.file_selection import ALL_FILES, FileSelection, selection_of
 from tdcs.model.listing_limit import ListingLimit
-from tdcs.trust.identity import Identify, Identity, NoIdentityError
+from tdcs.trust.identity import Identify, NoIdentityError
 
 _LONGEST_SECONDS: Final = 4 * 3600.0
 _ERROR_BYTES: Final = 2000
@@ -31,14 +30,14 @@ class Lister(Protocol):
         """Write the manifest of the mount's files into the folder. A caller that is cancelled ends the listing.
 
         Args:
-            refresh: ask the source for files that were added or changed since the last listing.
-            resume: with `refresh`, go on with a listing that ended early. The caller knows that nobody asks for what
+            refresh: ask the source again for what an earlier listing that ended early has of it.
+            resume: with `refresh`, go on with that all the same. The caller knows that nobody asks for what
                 changed since that one began.
             limit: how much it may give; it ends there.
 
         Raises:
             LimitExceededError: There is more.
-            EngineError: As `tdcs.model.cache_engine.Engine.files`.
+            EngineError: As `tdcs.listing.one_listing.list_source`.
         """
         ...
 
@@ -48,39 +47,30 @@ class ProcessLister:
 
     The process ends when this one does: it watches its standard input.
 
+    How many run at once the caller bounds, as the operator does with its `ListingGate`.
+
     Args:
-        master: `host:port` of the cache's master.
         folder: where manifests are written.
-        gate: bounds how many listings run at once; None: the caller does, as the operator with its `ListingGate`.
-        patience: seconds for which the master may be away.
+        source_of: gives the source of a path; None of one that is not known yet.
         limit_seconds: how long a listing may take.
         secrets: the secrets of a path's source, hidden in every error.
-        identify: gives the certificate that the process shows to the master; None: its connection is plain.
-        source_of: gives the source of a path that TDCS lists; None for those that the master lists.
-        nodes: gives the URL of each agent by its node: they list folders, which the master does where there are none.
+        identify: gives the certificate that the process shows to agents; None: its connections are plain.
+        nodes: gives the URL of each agent by its node: they list folders.
         expected: gives how many nodes have or shall have an agent: one that is known alone is not believed before.
-        asks_sources: whether sources are listed by themselves, and the master is not asked for names.
-        blocks: who gives the ids of blocks of what is listed at its store: the master, or nobody, so that they are
-            TDCS's own.
-        cut: how files are cut into blocks where nobody gives ids.
+        cut: how files are cut into blocks.
         reached: gives a source as it is reached, for the time of a listing; raises SourceError where it is not.
     """
 
     def __init__(
         self,
         *,
-        master: str,
         folder: ManifestFolder,
-        gate: asyncio.Semaphore | None = None,
-        patience: float = 30.0,
+        source_of: Callable[[str], Source | None],
         limit_seconds: float = _LONGEST_SECONDS,
         secrets: Callable[[str], Iterable[str]] = lambda _path: (),
         identify: Identify | None = None,
-        source_of: Callable[[str], Source | None] = lambda _path: None,
-        asks_sources: bool = True,
         nodes: Callable[[], Mapping[str, str]] = dict,
         expected: Callable[[], int] = int,
-        blocks: Literal["Master", "Own"] = "Master",
         cut: Cut = WHOLE_BLOCKS,
         reached: Callable[[Source], AbstractAsyncContextManager[Source]] = contextlib.nullcontext,
     ) -> None:
@@ -88,14 +78,9 @@ class ProcessLister:
         self._cut: Final = cut
         self._nodes: Final = nodes
         self._expected: Final = expected
-        self._blocks: Final = blocks
         self._identify: Final = identify
         self._source_of: Final = source_of
-        self._asks_sources: Final = asks_sources
-        self._master: Final = master
         self._folder: Final = folder
-        self._gate: Final = gate
-        self._patience: Final = patience
         self._limit_seconds: Final = limit_seconds
         self._secrets: Final = secrets
 
@@ -103,7 +88,7 @@ class ProcessLister:
         self, *, path: str, refresh: bool = False, resume: bool = False, limit: ListingLimit | None = None
     ) -> Listed:
         identity, source = None, self._source_of(path)
-        if source is None and self._blocks == "Own":
+        if source is None:
             raise EngineUnavailableError(
                 attempted=f"list {path}",
                 reason="this process does not know yet how its source is reached",
@@ -111,14 +96,9 @@ class ProcessLister:
                 path=path,
                 retryable=True,
             )
-        selection = ALL_FILES if source is None else selection_of(source.uri, source.options)
-        source = source if self._asks_sources else None
-        nodes: dict[str, str] = {}
-        if source is not None and parse_source_uri(source.uri).scheme == "file":
-            nodes = dict(self._nodes())
-            if not nodes and self._blocks == "Master":
-                source = None
-        if self._identify is not None and (nodes or source is None or self._blocks == "Master"):
+        is_a_folder = parse_source_uri(source.uri).scheme == "file"
+        nodes = dict(self._nodes()) if is_a_folder else {}
+        if self._identify is not None and nodes:
             try:
                 identity = self._identify()
             except NoIdentityError as error:
@@ -126,45 +106,21 @@ class ProcessLister:
         if refresh and not resume:
             with contextlib.suppress(OSError):
                 self._folder.remove_progress(path)
-        if source is not None:
-            async with self._reached(source) as there:
-                return await self._ask(
-                    path, there, selection, nodes=nodes, identity=identity, refresh=refresh, limit=limit
+        async with self._reached(source) as there:
+            return await self._run(
+                Request(
+                    path=path,
+                    folder=str(self._folder.path),
+                    confined=self._folder.confined,
+                    limit=limit,
+                    # Through a pipe: it is written nowhere.
+                    identity=identity,
+                    source=access_of(there),
+                    nodes=nodes,
+                    expected=self._expected() if nodes else 0,
+                    cut=self._cut,
                 )
-        return await self._ask(
-            path, None, selection, nodes=nodes, identity=identity, refresh=refresh, limit=limit
-        )
-
-    async def _ask(
-        self,
-        path: str,
-        source: Source | None,
-        selection: FileSelection,
-        *,
-        nodes: dict[str, str],
-        identity: Identity | None,
-        refresh: bool,
-        limit: ListingLimit | None,
-    ) -> Listed:
-        request = Request(
-            master=self._master,
-            path=path,
-            folder=str(self._folder.path),
-            confined=self._folder.confined,
-            refresh=refresh,
-            patience=self._patience,
-            limit=limit,
-            # Through a pipe: it is written nowhere.
-            identity=identity,
-            source=access_of(source) if source is not None else None,
-            selection=selection,
-            nodes=nodes,
-            expected=self._expected() if nodes else 0,
-            own_blocks=self._blocks == "Own",
-            cut=self._cut,
-        )
-        async with self._gate or contextlib.nullcontext():
-            return await self._run(request)
+            )
 
     async def _run(self, request: Request) -> Listed:
         process = await asyncio.create_subprocess_exec(

@@ -26,7 +26,6 @@ from tdcs.model.file_blocks import (
     large_file,
 )
 from tdcs.model.file_folders import folder_count_of_all
-from tdcs.model.file_selection import ALL_FILES, FileSelection
 from tdcs.model.listing_limit import ListingLimit, SourcesSize
 from tdcs.model.manifest import Manifest
 from tdcs.model.manifest_format import Skipped, Totals
@@ -43,7 +42,6 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
         size: the same as limits count it.
         skipped_count: entries of the source that cannot be files of a folder tree; `skipped` are the first of them.
         incomplete: files of which the engine's master does not know all blocks: they are read through it alone.
-        names_only: whether the engine was not asked, because too much is gone (`ListingLimit.loss`): no version.
     """
 
     digest: str
@@ -53,7 +51,6 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     skipped: tuple[Skipped, ...] = ()
     incomplete: int = 0
     seconds: float = 0.0
-    names_only: bool = False
 
 
 def listed(manifest: Manifest, *, seconds: float = 0.0) -> Listed:
@@ -196,32 +193,25 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What a listing process is to do: list a mount of the master at `master`, or a bucket, into the folder.
+    """What a listing process is to do: list a source into the folder.
 
     Attributes:
-        identity: what it shows to the master and to agents; None: its connections are plain.
+        path: of the mount.
+        identity: what it shows to agents; None: its connections are plain.
         confined: see `ManifestFolder`.
-        source: of the mount, when it is listed at its store or by agents; None: the master lists it.
-        selection: which of its files are taken.
         nodes: URL of each agent by its node: they list folders.
         expected: so many nodes have or shall have an agent.
-        cut: how files are cut into blocks of TDCS's own.
-        own_blocks: whether blocks of what is listed at its store get ids of TDCS's own, and the master is not asked.
+        cut: how files are cut into blocks.
         memory: bytes that the process may allocate.
     """
 
-    master: str
     path: str
     folder: str
-    refresh: bool
-    patience: float
+    source: SourceAccess
     limit: ListingLimit | None = None
     identity: Identity | None = None
     confined: bool = False
-    source: SourceAccess | None = None
-    selection: FileSelection = ALL_FILES
     nodes: dict[str, str] = {}
     expected: int = 0
-    own_blocks: bool = False
     cut: Cut = WHOLE_BLOCKS
     memory: int = LISTING_MEMORY

@@ -45,18 +45,6 @@ class SourcesSize(msgspec.Struct, frozen=True, kw_only=True):
     largest: LargeFile = NO_LARGE_FILE
 
 
-class LossLimit(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a source may have lost that a cache's master is to learn of.
-
-    Attributes:
-        before: how large it was in its last version.
-        percent: what it may lack of that, see `tdcs.decide.source_loss`.
-    """
-
-    before: SourcesSize
-    percent: int
-
-
 class ListingLimit(msgspec.Struct, frozen=True, kw_only=True):
     """What one listing may give.
 
@@ -65,14 +53,12 @@ class ListingLimit(msgspec.Struct, frozen=True, kw_only=True):
         bytes: of all files together; None: any.
         files_field: where the number of files was set, for people: a field of a CacheCluster.
         bytes_field: the same of the bytes.
-        loss: where it lists less than that, it tells no cache of it; None: it may be anything.
     """
 
     files: int
     bytes: int | None = None
     files_field: str = "spec.limits"
     bytes_field: str = "spec.limits.bytesPerDataset"
-    loss: LossLimit | None = None
 
     def exceeds(self, other: "ListingLimit") -> bool:
         """Whether it allows more files, or more bytes, than another limit."""

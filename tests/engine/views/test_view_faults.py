@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
 
 import pytest
 from tests.engine.views.viewing import (
@@ -20,32 +19,18 @@ from tests.engine.views.viewing import (
 )
 from tests.support.waiting import at_this_load, eventually_async
 
-from tdcs.alluxio.master import Master
-from tdcs.alluxio.rpc import CONFIGURATION
 from tdcs.api import names
-from tdcs.control.dataset.mount.path_settings import READ_TYPE
 
 UNPUBLISH_SECONDS = 10.0
 """Longer than that nobody shall wait for a volume to go, whatever is dead."""
 
 
-async def path_settings(bench: Bench, path: str) -> Mapping[str, str]:
-    """What the master tells clients to do below a path."""
-    master = Master(target=bench.cluster.target, patience=60)
-    try:
-        told = await master.unary(service=CONFIGURATION, method="GetConfiguration", deadline=30)
-    finally:
-        await master.close()
-    return {each.name: each.value for each in told.pathConfigs[path].properties}
-
-
 async def spread(bench: Bench, *, small: int) -> Dataset:
     """A dataset of which a third is on this node, a third on another one, and a third at its source only."""
     dataset = await bench.mount(contents(small=small, large=True))
-    await bench.engine.set_path_properties(path=dataset.path, properties={READ_TYPE: "NO_CACHE"})
-    blocks = await bench.blocks(dataset)
-    await bench.place(blocks[::3], worker=HERE)
-    await bench.place(blocks[1::3], worker=ELSEWHERE)
+    blocks = bench.blocks(dataset)
+    await bench.place(dataset, blocks[::3], worker=HERE)
+    await bench.place(dataset, blocks[1::3], worker=ELSEWHERE)
     return dataset
 
 
@@ -54,70 +39,15 @@ def one_of(found: set[str]) -> str:
     return min(found - {"zero"})
 
 
-@pytest.mark.deep("tests/engine/test_failures.py::test_a_cluster_survives_the_death_of_its_processes")
-@pytest.mark.failure_mode("master-killed-during-read")
-async def test_a_master_that_is_killed_comes_back_with_mounts_places_and_settings(bench: Bench) -> None:
-    dataset = await spread(bench, small=60)
-    volume = await bench.publish(dataset)
-    places, settings = await bench.places(dataset), await path_settings(bench, dataset.path)
-    assert settings == {READ_TYPE: "NO_CACHE"}
-    local = one_of(native(volume))
-
-    with reading(volume, local, dataset.sums[local]) as wrong:
-        bench.cluster.master.kill()
-        await asyncio.to_thread(bench.cluster.master.start)
-
-        async def back() -> bool:
-            return await bench.places(dataset) == places
-
-        await eventually_async(back, deadline=150)
-    assert wrong == []
-    assert list(await bench.engine.mounts()) == [dataset.path]
-    assert await path_settings(bench, dataset.path) == settings
-
-    # Nothing of it was read remotely before: no cache of the kernel's helps.
-    async def right() -> bool:
-        return await asyncio.to_thread(sums_of, volume) == dataset.sums
-
-    await eventually_async(right, deadline=120, retry_on=(OSError,))
-    assert await asyncio.to_thread(sums_of, await bench.publish(dataset)) == dataset.sums
-    assert await bench.places(dataset) == places  # the reads have cached nothing, as the path says
-
-
-@pytest.mark.failure_mode("worker-killed-during-read")
-async def test_a_worker_that_is_killed_is_missed_by_no_reader_and_comes_back_with_its_blocks(
-    bench: Bench,
-) -> None:
-    dataset = await spread(bench, small=60)
-    volume = await bench.publish(dataset)
-    places, links = await bench.places(dataset), native(volume)
-    local = one_of(links)
-
-    with reading(volume, local, dataset.sums[local]) as wrong:
-        for worker in (ELSEWHERE, HERE):
-            bench.cluster.workers[worker].kill()
-            # What it held comes from the source, or, if it is here, from the disk; without one failing read.
-            assert await asyncio.to_thread(sums_of, volume) == dataset.sums
-            await asyncio.to_thread(bench.cluster.workers[worker].start)
-
-            async def back() -> bool:
-                return await bench.places(dataset) == places
-
-            await eventually_async(back, deadline=150)
-    assert wrong == []
-    assert native(volume) == links
-    assert await asyncio.to_thread(sums_of, await bench.publish(dataset)) == dataset.sums
-
-
 @pytest.mark.failure_mode("reader-and-master-hang")
-async def test_a_volume_goes_at_once_while_client_and_master_hang_and_local_data_is_served(
+async def test_a_volume_goes_at_once_while_client_and_operator_hang_and_local_data_is_served(
     bench: Bench,
 ) -> None:
     partial, whole = await spread(bench, small=30), await bench.mount(contents(small=30))
     await bench.load(whole)
     volumes = [await bench.publish(partial), await bench.publish(whole)]
     far = volumes[0] / one_of(set(partial.sums) - native(volumes[0]))
-    bench.cluster.master.pause()
+    bench.silent.set()
     try:
         bench.client.reader.pause()
         stuck = asyncio.create_task(asyncio.to_thread(far.read_bytes))  # waits for the client in the kernel
@@ -133,7 +63,7 @@ async def test_a_volume_goes_at_once_while_client_and_master_hang_and_local_data
         again = await bench.publish(whole)  # the newest list that the node has must do
         assert await asyncio.to_thread(sums_of, again) == whole.sums
     finally:
-        bench.cluster.master.resume()
+        bench.silent.clear()
     await asyncio.wait([stuck], timeout=60)
     assert stuck.done()
 
@@ -169,7 +99,6 @@ async def test_bytes_that_a_pod_could_not_read_otherwise_are_counted_and_freed_w
     dataset = await own_bench.mount(contents(small=40))
     await own_bench.load(dataset)
     volume = await own_bench.publish(dataset)
-    blocks = await own_bench.blocks(dataset)
     folder = next((own_bench.tier / names.VIEWS_FOLDER).glob("*/*/tree"))
     secluded = own_bench.start_secluded(volume)
     assert native(secluded) == set(dataset.sums)
@@ -177,10 +106,9 @@ async def test_bytes_that_a_pod_could_not_read_otherwise_are_counted_and_freed_w
 
     await own_bench.evict(dataset)
 
-    # Alluxio counts them no longer; they are on the disk, for this pod sees no mount that is made now.
-    size = sum(block.length for block in blocks)
+    # They are on the disk, for this pod sees no mount that is made now.
+    size = int(own_bench.manifest(dataset).lengths.sum())
     await eventually_async(lambda: own_bench.metric("tdcs_view_kept_bytes") == size, deadline=120)
-    assert next(info for info in await own_bench.engine.workers() if info.name == HERE).used_bytes == 0
     assert await asyncio.to_thread(sums_of, secluded) == dataset.sums
 
     own_bench.unpublish(volume)

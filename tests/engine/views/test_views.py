@@ -1,4 +1,4 @@
-"""Native views over a real Alluxio: what a pod reads has the source's checksums, whatever happens to the cache."""
+"""Native views: what a pod reads has the source's checksums, whatever happens to the cache."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from tests.engine.views.viewing import (
 from tests.support.report import Measured
 from tests.support.waiting import at_this_load, eventually_async
 
-from tdcs.alluxio.profile import Profile
 from tdcs.api import names
 
 BACK_SECONDS = 10.0
@@ -45,21 +44,18 @@ async def test_what_a_pod_reads_is_right_before_during_and_after_a_load_and_turn
     while not load.done():
         assert await asyncio.to_thread(sums_of, volume) == dataset.sums
     await load
-    one_block = set(dataset.sums) - {"parts/large.bin"}
-    await eventually_async(lambda: native(volume) == one_block, deadline=120)
+    await eventually_async(lambda: native(volume) == set(dataset.sums), deadline=120)
 
     assert await asyncio.to_thread(sums_of, volume) == dataset.sums  # warm
-    for path in (volume / "train").rglob("*.jpg"):
+    for path in (*(volume / "train").rglob("*.jpg"), volume / "parts/large.bin"):
         assert path.stat().st_nlink == 2
-    assert (volume / "parts/large.bin").stat().st_nlink == 1
 
 
 @pytest.mark.deep("with agents on a cluster: e2e/data/test_views.py")
 async def test_a_published_version_is_shown_from_the_manifest_of_the_nodes_agent(own_bench: Bench) -> None:
     dataset = await own_bench.mount(contents(small=50, large=True))
-    published = await own_bench.notice(dataset)
     await own_bench.load(dataset)
-    manifest = own_bench.tier / names.AGENT_MANIFESTS / published
+    manifest = own_bench.tier / names.AGENT_MANIFESTS / own_bench.published[dataset.path]
     assert manifest.stat().st_nlink == 1
 
     volume = await own_bench.publish(dataset)
@@ -80,29 +76,19 @@ async def test_a_tier_whose_place_was_changed_has_native_views(own_bench: Bench)
     assert await asyncio.to_thread(sums_of, volume) == dataset.sums
     await own_bench.load(dataset)
 
-    await eventually_async(lambda: native(volume) == set(dataset.sums) - {"parts/large.bin"}, deadline=120)
+    await eventually_async(lambda: native(volume) == set(dataset.sums), deadline=120)
     assert await asyncio.to_thread(sums_of, volume) == dataset.sums
     assert (volume / "train/n1/00001.jpg").stat().st_nlink == 2
 
 
-async def test_a_client_with_changed_settings_the_stock_ones_reads_the_same(bench: Bench) -> None:
-    dataset = await bench.mount(contents(small=30, large=True))
-    await bench.load(dataset)
-
-    stock = await asyncio.to_thread(bench.cluster.mount_fuse, HERE, kind=Profile.STOCK)
-
-    assert await asyncio.to_thread(sums_of, stock.folder / dataset.path.lstrip("/")) == dataset.sums
-
-
 @pytest.mark.failure_mode("reader-worker-master-dead")
-async def test_a_local_dataset_is_read_while_worker_master_and_client_are_dead(own_bench: Bench) -> None:
+async def test_a_local_dataset_is_read_while_operator_and_client_are_dead(own_bench: Bench) -> None:
     dataset = await own_bench.mount(contents(small=200))
     await own_bench.load(dataset)
     running = await own_bench.publish(dataset)
     assert native(running) == set(dataset.sums)
 
-    own_bench.cluster.workers[HERE].kill()
-    own_bench.cluster.master.kill()
+    own_bench.silent.set()
 
     assert await asyncio.to_thread(sums_of, running) == dataset.sums
     assert await asyncio.to_thread(sums_of, await own_bench.publish(dataset)) == dataset.sums
@@ -115,9 +101,9 @@ async def test_files_elsewhere_are_back_in_a_running_pod_after_the_client_was_ki
     bench: Bench, measured: Measured
 ) -> None:
     dataset = await bench.mount(contents(small=100))
-    blocks = await bench.blocks(dataset)
-    await bench.place(blocks[::2], worker=HERE)
-    await bench.place(blocks[1::2], worker=ELSEWHERE)
+    blocks = bench.blocks(dataset)
+    await bench.place(dataset, blocks[::2], worker=HERE)
+    await bench.place(dataset, blocks[1::2], worker=ELSEWHERE)
     volume = await bench.publish(dataset)
     here = native(volume)
     assert 0 < len(here) < len(dataset.sums)
@@ -155,8 +141,7 @@ async def test_a_plugin_that_is_killed_and_started_again_disturbs_no_reader(benc
         bench.node.kill_plugin(signal.SIGKILL)
         await bench.load(dataset)
         bench.start_plugin()
-        one_block = set(dataset.sums) - {"parts/large.bin"}
-        await eventually_async(lambda: native(volume) == one_block, deadline=120)
+        await eventually_async(lambda: native(volume) == set(dataset.sums), deadline=120)
     assert wrong == []
     assert await asyncio.to_thread(sums_of, volume) == dataset.sums
 
@@ -165,12 +150,10 @@ async def test_bytes_of_removed_blocks_are_freed_and_what_a_pod_reads_stays_righ
     dataset = await bench.mount(contents(small=50, large=True))
     await bench.load(dataset)
     volume = await bench.publish(dataset)
-    ids = [block.id for block in await bench.blocks(dataset)]
 
     await bench.evict(dataset)
 
     await eventually_async(lambda: native(volume) == {"zero"}, deadline=120)
-    assert not any((bench.tier / names.AGENT_SPOOL / str(number)).exists() for number in ids)
     assert await asyncio.to_thread(sums_of, volume) == dataset.sums
 
 
@@ -181,11 +164,10 @@ async def test_a_changed_source_is_for_new_pods_and_a_running_pod_keeps_what_it_
     await bench.load(dataset)
     running = await bench.publish(dataset)
     name = "train/n1/00001.jpg"
-    bucket = (await bench.engine.mounts())[dataset.path].removeprefix("s3://").split("/")[0]
+    bucket = bench.sources[dataset.path].uri.removeprefix("s3://").split("/")[0]
     changed = random.randbytes(5000)
     await asyncio.to_thread(bench.s3.put, bucket, f"data/{name}", changed)
-    async for _ in bench.engine.files(path=dataset.path, refresh=True):
-        pass
+    await bench.notice(dataset.path)
     await bench.load(dataset)
 
     new = {**dataset.sums, name: digest(changed)}
@@ -206,10 +188,9 @@ async def test_a_changed_file_that_is_not_here_is_read_new_although_an_older_pod
     assert await asyncio.to_thread(sums_of, older) == dataset.sums  # the kernel remembers all of it now
     name = "train/n1/00001.jpg"
     changed = random.randbytes(5000)
-    bucket = (await bench.engine.mounts())[dataset.path].removeprefix("s3://").split("/")[0]
+    bucket = bench.sources[dataset.path].uri.removeprefix("s3://").split("/")[0]
     await asyncio.to_thread(bench.s3.put, bucket, f"data/{name}", changed)
-    async for _ in bench.engine.files(path=dataset.path, refresh=True):
-        pass
+    await bench.notice(dataset.path)
 
     new = {**dataset.sums, name: digest(changed)}
 

@@ -1,8 +1,8 @@
-"""A node with native views over a real Alluxio, as processes on this machine; for tests and benchmarks.
+"""A node with native views, as processes on this machine; for tests and benchmarks.
 
-The node plugin and the remote-read client run beside a master and workers; what is not on the node, the client has from
-processes in the place of the other node's agent. A *pod* is a process in a mount namespace of its own,
-which gets later mounts as a container with mountPropagation HostToContainer does.
+The node plugin and the remote-read client are real; what is not on the node, the client has from processes in the place
+of the other node's agent, and in the place of the operator a server says what is mounted. A *pod* is a process in a
+mount namespace of its own, which gets later mounts as a container with mountPropagation HostToContainer does.
 """
 
 from __future__ import annotations
@@ -19,35 +19,43 @@ import threading
 import time
 import urllib.request
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import msgspec
-from tests.engine.contract import BLOCK_SIZE
-from tests.engine.loading import evicted, placed
-from tests.engine.servers import AlluxioCluster, S3Server, unmount
+from tests.engine.servers import S3Server, unmount
 from tests.support.dataplane import giver_process
+from tests.support.dataplane.agents import put_block, put_part
 from tests.support.dataplane.node import Node, dies_with_us
 from tests.support.dataplane.readers import listens
+from tests.support.programs.http_store import http_store
 from tests.support.programs.ports import free_ports
 from tests.support.programs.processes import Process
-from tests.support.waiting import eventually, eventually_async
+from tests.support.waiting import eventually
 
-from tdcs.alluxio import AlluxioEngine
 from tdcs.api import names
-from tdcs.engine.holder_table import Holder, HolderTable
+from tdcs.engine.holder_table import MOUNTS_PATH, ClusterMounts, Holder, HolderTable
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.lister import ProcessLister
-from tdcs.model.agent_state import ALL_SLOTS, SourceAccess
-from tdcs.model.cache_engine import Block, Source
+from tdcs.listing.one_listing import list_source
+from tdcs.listing.result import access_of
+from tdcs.model.agent_state import ALL_SLOTS
+from tdcs.model.cache_engine import Source
+from tdcs.model.file_blocks import Cut
+from tdcs.model.manifest import Manifest
+from tdcs.model.manifest_builder import ManifestBuilder
+from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.csi import bind_mount as mount
 from tdcs.node.csi import mountinfo
 from tdcs.node.reader import session
 from tdcs.node.reader.registration import ReaderFolder, write_atomically
 from tdcs.node.store_boot import boot_file, boot_id
 
+BLOCK_SIZE = 1 << 20
+CUT = Cut(BLOCK_SIZE, BLOCK_SIZE)
+"""Files above it lie in extents of so many bytes, so that small ones do."""
 HERE, ELSEWHERE = "node-1", "node-2"
 CLUSTER = "default"
 """What the plugin takes for the cache cluster's name."""
@@ -123,24 +131,16 @@ def _is_healthy(port: int) -> bool:
 class OtherAgent:
     """What the other node's agent is to the client, for one mount: it has that node's blocks, and reads the source."""
 
-    def __init__(self, cluster: AlluxioCluster, source: Source) -> None:
+    def __init__(self, tier: Path, source: Source, *, log: Path) -> None:
         (port,) = free_ports(1)
         self.address = f"127.0.0.1:{port}"
-        pair = source.credentials
-        access = SourceAccess(
-            uri=source.uri,
-            options=dict(source.options),
-            access_key_id=pair.access_key_id if pair else "",
-            secret_access_key=pair.secret_access_key if pair else "",
-        )
-        tier = cluster.folder / "blocks" / ELSEWHERE
         self.process = Process(
             name="agent",
             argv=[
                 *(sys.executable, "-m", giver_process.__name__, str(tier), str(port)),
-                *(msgspec.json.encode(access).decode(), ""),
+                *(msgspec.json.encode(access_of(source)).decode(), ""),
             ],
-            log=cluster.folder / "logs" / "other-agent.log",
+            log=log,
             ready=lambda: listens(self.address),
         )
         self.process.start()
@@ -154,18 +154,28 @@ class OtherAgent:
 
 @dataclass
 class Bench:
-    """A node of the cluster with the plugin and its pods."""
+    """A node with the plugin and its pods.
 
-    cluster: AlluxioCluster
-    engine: AlluxioEngine
+    Attributes:
+        tiers: the folder with the folder of each node's blocks.
+        published: the version of each mount, by its path.
+        silent: while it is set `operator`, which says what is mounted, answers nobody.
+        tables: gives who holds what of a mount; by default the other node's agent of that mount.
+    """
+
+    tiers: Path
     server: S3Server | None
     node: Node
     client: ViewClient
     others: dict[str, OtherAgent] = field(default_factory=dict)
+    sources: dict[str, Source] = field(default_factory=dict)
+    published: dict[str, str] = field(default_factory=dict)
+    silent: threading.Event = field(default_factory=threading.Event)
     tables: Callable[[str], HolderTable] | None = None
     pods: list[subprocess.Popen[bytes]] = field(default_factory=list)
     targets: list[Path] = field(default_factory=list)
     port: int = 0
+    operator: str = ""
 
     @property
     def s3(self) -> S3Server:
@@ -175,20 +185,30 @@ class Bench:
 
     @property
     def tier(self) -> Path:
-        """The worker's folder."""
-        return self.cluster.folder / "blocks" / HERE
+        """The folder of this node's blocks."""
+        return self.tiers / HERE
 
-    def start_plugin(self, *, operator: str = "") -> None:
-        """Start the plugin, which asks this operator what is mounted, or the master."""
+    def answer(self, request: BaseHTTPRequestHandler) -> None:
+        """What is mounted, as the operator says it."""
+        while self.silent.is_set():
+            time.sleep(0.05)
+        known = request.path == f"{MOUNTS_PATH}{CLUSTER}"
+        body = msgspec.msgpack.encode(ClusterMounts(versions=dict(self.published))) if known else b""
+        request.send_response(200 if known else 404)
+        request.send_header("Content-Length", str(len(body)))
+        request.end_headers()
+        request.wfile.write(body)
+
+    def start_plugin(self) -> None:
+        """Start the plugin."""
         (self.port,) = free_ports(1)
         self.node.start_plugin(
             wait=30,
             more=(
                 f"--cache-root={self.node.cache_root}",
-                f"--master={self.cluster.target}",
+                f"--manifests={self.operator}",
                 f"--metrics-port={self.port}",
                 "--proc=/proc",
-                *((f"--manifest-address={operator}",) if operator else ()),
             ),
         )
 
@@ -217,44 +237,69 @@ class Bench:
     async def mount_source(self, source: Source) -> str:
         """Mount a source, which an agent elsewhere can read; its path."""
         path = f"/datasets/{uuid.uuid4().hex[:16]}"
-        await self.engine.mount(path=path, source=source)
-        self.others[path] = await asyncio.to_thread(OtherAgent, self.cluster, source)
+        self.sources[path] = source
+        await self.notice(path)
+        log = self.tiers / f"agent-of-{path.rpartition('/')[2]}.log"
+        self.others[path] = await asyncio.to_thread(OtherAgent, self.tiers / ELSEWHERE, source, log=log)
         return path
 
-    async def places(self, dataset: Dataset) -> dict[int, frozenset[str]]:
-        """Which workers hold each block."""
-        return {block.id: block.workers for block in await self.blocks(dataset)}
+    async def notice(self, path: str) -> str:
+        """List a source as the operator does, give the node's agent the manifest, and publish its digest."""
+        source, folder = self.sources[path], ManifestFolder(self.tier / names.AGENT_MANIFESTS)
+        if source.uri.startswith("file://"):
+            root = self._root(source)
+            builder = ManifestBuilder(path=path, source=source.uri, cut=CUT)
+            builder.add_listed(_found(root, each) for each in root.rglob("*") if each.is_file())
+            self.published[path] = folder.write(builder)
+        else:
+            listed = await list_source(source=source, path=path, folder=folder, cut=CUT)
+            self.published[path] = listed.digest
+        return self.published[path]
 
-    async def blocks(self, dataset: Dataset) -> list[Block]:
-        """All blocks of a dataset."""
-        pages = self.engine.files(path=dataset.path)
-        return [block async for page in pages for file in page for block in file.blocks]
+    def manifest(self, dataset: Dataset) -> Manifest:
+        """Of the version that is published."""
+        folder = ManifestFolder(self.tier / names.AGENT_MANIFESTS)
+        return folder.open(self.published[dataset.path])
+
+    def blocks(self, dataset: Dataset) -> list[int]:
+        """The numbers of all blocks of a dataset in its manifest."""
+        return list(range(self.manifest(dataset).blocks))
 
     async def load(self, dataset: Dataset) -> None:
         """Load all of it onto this node."""
-        await self.place(await self.blocks(dataset), worker=HERE)
+        await self.place(dataset, self.blocks(dataset), worker=HERE)
 
-    async def notice(self, dataset: Dataset, *, refresh: bool = False) -> str:
-        """List the dataset as the operator does, with `refresh` from its source, give the node's agent the manifest,
-        and publish its digest.
-        """
-        lister = ProcessLister(
-            master=self.cluster.target,
-            folder=ManifestFolder(self.tier / names.AGENT_MANIFESTS),
-            gate=asyncio.Semaphore(1),
-        )
-        listed = await lister.list(path=dataset.path, refresh=refresh)
-        await self.engine.set_version(path=dataset.path, version=listed.digest)
-        return listed.digest
+    async def place(self, dataset: Dataset, blocks: Sequence[int], *, worker: str) -> None:
+        """Put blocks onto a node, as its agent leaves them."""
+        await asyncio.to_thread(self._place, dataset, blocks, worker)
 
-    async def place(self, blocks: list[Block], *, worker: str) -> None:
-        """Load blocks onto a worker."""
-        await placed(self.engine, worker=worker, blocks=blocks)
+    def _place(self, dataset: Dataset, blocks: Sequence[int], worker: str) -> None:
+        manifest, disk = self.manifest(dataset), Disk(self.tiers / worker)
+        root = self._root(self.sources[dataset.path])
+        disk.prepare()
+        for block in blocks:
+            file = manifest.file_of(block)
+            all_of_it = manifest.blocks_of(file)
+            begin = int(manifest.block_lengths[all_of_it.start : block].sum())
+            content = (root / os.fsdecode(manifest.file_path(file))).read_bytes()
+            content = content[begin : begin + int(manifest.block_lengths[block])]
+            put = put_block if len(all_of_it) == 1 else put_part
+            put(disk, manifest, block, content)
+
+    def _root(self, source: Source) -> Path:
+        """The folder that has a source's files."""
+        kind, _, place = source.uri.partition("://")
+        if kind == "file":
+            return Path(place)
+        bucket, _, prefix = place.partition("/")
+        return self.s3.folder_of(bucket) / prefix
 
     async def evict(self, dataset: Dataset) -> None:
-        """Remove all of it from this node's worker."""
-        ids = [block.id for block in await self.blocks(dataset)]
-        await evicted(self.engine, worker=HERE, path=dataset.path, ids=ids)
+        """Remove all of it from this node."""
+        manifest = self.manifest(dataset)
+        for identity in manifest.block_ids.tolist():
+            for folder in (names.AGENT_SPOOL, names.AGENT_WHOLE):
+                (self.tier / folder / str(identity)).unlink(missing_ok=True)
 
     def _start_pod(self, *, propagation: str) -> subprocess.Popen[bytes]:
         pod = subprocess.Popen(
@@ -308,12 +353,11 @@ class Bench:
         return target
 
     async def clear(self) -> None:
-        """Take all volumes away and unmount all datasets: the cluster is as it was in the beginning."""
+        """Take all volumes away and unmount all datasets: the node is as it was in the beginning."""
         self.end_pods()
         while self.targets:
             await asyncio.to_thread(self.node.unpublish, self.targets.pop())
-        for path in await self.engine.mounts():
-            await self.engine.unmount(path=path)
+        self.published.clear()
         self.end_others()
 
     def end_others(self) -> None:
@@ -325,6 +369,13 @@ class Bench:
         """Kill holder and reader, and start them anew: with another file system."""
         self.client.kill()
         self.client.start()
+
+
+def _found(root: Path, file: Path) -> tuple[bytes, int, bytes]:
+    """A file of a folder, as agents list it."""
+    found = file.stat()
+    tag = f"mtime-ms:{found.st_mtime_ns // 1_000_000}"
+    return os.fsencode(file.relative_to(root)), found.st_size, tag.encode()
 
 
 def _target(volume: Path) -> Path:
@@ -343,7 +394,7 @@ def sums_of(volume: Path) -> dict[str, str]:
 
 
 def contents(*, small: int, large: bool = False) -> dict[str, bytes]:
-    """A dataset: an empty file, small files in folders and, if asked for, a file of several blocks."""
+    """A dataset: an empty file, small files in folders and, if asked for, a file of several extents."""
     files = {"zero": b""} | {
         f"train/n{number % 7}/{number:05}.jpg": random.randbytes(3000) for number in range(small)
     }
@@ -403,27 +454,23 @@ def machine_as_node() -> Iterator[Node]:
 
 
 @asynccontextmanager
-async def viewing(
-    *, cluster: AlluxioCluster, s3: S3Server | None, node: Node, block_size: int
-) -> AsyncIterator[Bench]:
-    """Start the cluster, the remote-read client of the node HERE, and the plugin; all of it ends with the block.
-
-    Files of more than `block_size` bytes have several blocks.
-    """
-    with serving(cluster=cluster, node=node) as client:
-        async with plugged(cluster=cluster, client=client, s3=s3, node=node, block_size=block_size) as bench:
+async def viewing(*, tiers: Path, s3: S3Server | None, node: Node) -> AsyncIterator[Bench]:
+    """Start the remote-read client of the node HERE, and the plugin; all of it ends with the block."""
+    with serving(tiers=tiers, node=node) as client:
+        async with plugged(tiers=tiers, client=client, s3=s3, node=node) as bench:
             yield bench
 
 
 @contextmanager
-def serving(*, cluster: AlluxioCluster, node: Node) -> Iterator[ViewClient]:
-    """Start the cluster and the remote-read client of the node HERE; both end with the block."""
-    blocks = cluster.folder / "blocks" / HERE
+def serving(*, tiers: Path, node: Node) -> Iterator[ViewClient]:
+    """Start the remote-read client of the node HERE; it ends with the block."""
+    blocks = tiers / HERE
+    for folder in (blocks, tiers / ELSEWHERE):
+        folder.mkdir(parents=True, exist_ok=True)
     share(blocks)
     client = ViewClient(node)
     client.own.prepare()
     try:
-        cluster.start()
         client.start()
         (node.cache_root / CLUSTER).symlink_to(blocks)
         noted = Path(
@@ -434,7 +481,6 @@ def serving(*, cluster: AlluxioCluster, node: Node) -> Iterator[ViewClient]:
         yield client
     finally:
         client.stop()
-        cluster.stop()
         for mounted in mountinfo.read():  # what is shown of views that nobody uses
             if mounted.point.startswith(f"{blocks}/"):
                 mount.detach(target=mounted.point)
@@ -443,25 +489,20 @@ def serving(*, cluster: AlluxioCluster, node: Node) -> Iterator[ViewClient]:
 
 @asynccontextmanager
 async def plugged(
-    *, cluster: AlluxioCluster, client: ViewClient, s3: S3Server | None, node: Node, block_size: int
+    *, tiers: Path, client: ViewClient, s3: S3Server | None, node: Node
 ) -> AsyncIterator[Bench]:
-    """Start the plugin beside a cluster and its client; the plugin and the pods end with the block."""
-    engine = AlluxioEngine(master=cluster.target, patience=60, block_size=block_size)
-    bench = Bench(cluster=cluster, engine=engine, server=s3, node=node, client=client)
-    try:
-
-        async def registered() -> bool:
-            return len([info for info in await engine.workers() if info.live]) == len(cluster.workers)
-
-        await eventually_async(registered, deadline=120)
-        bench.start_plugin()
-        yield bench
-    finally:
-        bench.end_pods()
-        bench.end_others()
-        print(node.log(), file=sys.stderr)  # what a benchmark prints is its results
-        node.end_plugin()
-        await engine.close()
+    """Start the plugin beside a client; the plugin and the pods end with the block."""
+    bench = Bench(tiers=tiers, server=s3, node=node, client=client)
+    with http_store(bench.answer) as bench.operator:
+        try:
+            bench.start_plugin()
+            yield bench
+        finally:
+            bench.silent.clear()
+            bench.end_pods()
+            bench.end_others()
+            print(node.log(), file=sys.stderr)  # what a benchmark prints is its results
+            node.end_plugin()
 
 
 def share(folder: Path) -> None:

@@ -72,9 +72,7 @@ class NativeCache:
     async def listed(self, *, cut: Cut = WHOLE_BLOCKS) -> Version:
         """The version that the bucket has, found by TDCS's own listing, put on the agents' disks."""
         manifests = ManifestFolder(self.folder / "manifests")
-        lister = ProcessLister(
-            master="", folder=manifests, source_of=lambda _: self.store.source, blocks="Own", cut=cut
-        )
+        lister = ProcessLister(folder=manifests, source_of=lambda _: self.store.source, cut=cut)
         found = await lister.list(path=MOUNT)
         for agent in self.agents:
             content = manifests.file(found.digest).read_bytes()
@@ -182,9 +180,7 @@ async def test_agents_count_a_bucket_that_has_lost_much_by_listings_of_their_own
     count, before = OtherNodes(cache.client), SourcesSize(files=1000, bytes=1 << 30)
     options = {**cache.store.source.options, "exclude": "**/large.bin"}
     source = replace(cache.store.source, options=options)
-    expected = ProcessLister(
-        master="", folder=ManifestFolder(cache.folder / "expected"), source_of=lambda _: source, blocks="Own"
-    )
+    expected = ProcessLister(folder=ManifestFolder(cache.folder / "expected"), source_of=lambda _: source)
     size = (await expected.list(path=MOUNT)).size
 
     found = await count(source, path=MOUNT, before=before)

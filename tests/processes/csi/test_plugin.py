@@ -157,8 +157,8 @@ def test_the_event_of_a_pod_names_its_dataset_the_reason_and_what_to_look_at(run
         (without_client, "needs the remote-read client of node node-a", "grep tdcs-reader"),
         (
             without_list,
-            "the files of /datasets/missing cannot be listed",
-            "kubectl describe cacheclusters -A",
+            "no list of the files of /datasets/missing",
+            "kubectl get pods -A | grep operator",
         ),
     ):
         assert text.startswith("Dataset team/data: ")

@@ -147,16 +147,16 @@ def test_without_the_client_a_pod_is_told(node: Node) -> None:
     assert node.mounts(node.target()) == []
 
 
-def test_without_master_and_list_a_pod_is_told_where_to_look(node: Node) -> None:
+def test_without_operator_and_list_a_pod_is_told_where_to_look(node: Node) -> None:
     node.start_plugin()
 
     with pytest.raises(grpc.RpcError) as caught:
         node.publish(node.target(), path="/datasets/other", timeout=60)
 
     text = str(caught.value.details())
-    assert text.startswith("Dataset team/data: the files of /datasets/other cannot be listed")
-    assert "the master of cache cluster default does not answer" in text
-    assert "kubectl describe cacheclusters -A" in text
+    assert text.startswith("Dataset team/data: no list of the files of /datasets/other")
+    assert "the operator does not answer" in text
+    assert "kubectl get pods -A | grep operator" in text
 
 
 @pytest.mark.failure_mode("node-plugin-killed")

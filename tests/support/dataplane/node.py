@@ -128,10 +128,8 @@ class Node:
             f"--reader-root={self.reader_root}",
             f"--cache-root={self.cache_root}",
             f"--kubelet={self.kubelet}",
-            "--master=127.0.0.1:1",  # nobody listens there: the manifest on the disk must do
             f"--wait={wait}",
             f"--answer={answer}",
-            "--master-patience=0.3",  # no test has a master that is slow
             *more,
         ]
         self.plugin = self.start(sys.executable, "-m", "tdcs.node.csi", *arguments, stdout=log, stderr=log)

@@ -5,29 +5,35 @@ from typing import Final
 from tests.support.twins.engine import MemoryEngine
 
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.one_listing import list_mount
+from tdcs.listing.path_patterns import matcher_of
 from tdcs.listing.result import Listed
-from tdcs.model.cache_engine import Engine
-from tdcs.model.file_selection import ALL_FILES, selection_of
-from tdcs.model.listing_limit import ListingLimit
+from tdcs.model.cache_engine import NoSuchPathError
+from tdcs.model.file_selection import selection_of
+from tdcs.model.listing_limit import LimitCount, ListingLimit
+from tdcs.model.manifest_builder import ManifestBuilder
 
 
 class LocalLister:
-    """A `Lister` in this process, over any engine: for the engine in memory."""
+    """A `Lister` in this process, of the sources of the engine in memory."""
 
-    def __init__(self, *, engine: Engine, folder: ManifestFolder) -> None:
+    def __init__(self, *, engine: MemoryEngine, folder: ManifestFolder) -> None:
         self._engine: Final = engine
         self._folder: Final = folder
 
     async def list(
         self, *, path: str, refresh: bool = False, resume: bool = False, limit: ListingLimit | None = None
     ) -> Listed:
-        mount = self._engine.state.mounts.get(path) if isinstance(self._engine, MemoryEngine) else None
-        return await list_mount(
-            engine=self._engine,
+        mount = self._engine.state.mounts.get(path)
+        if mount is None:
+            raise NoSuchPathError.not_mounted(path=path, attempted=f"list {path}")
+        builder = ManifestBuilder(
             path=path,
-            refresh=refresh,
-            folder=self._folder,
-            limit=limit,
-            selection=selection_of(mount.uri, mount.options) if mount is not None else ALL_FILES,
+            source=mount.uri,
+            scratch=self._folder.scratch,
+            is_taken=matcher_of(selection_of(mount.uri, mount.options)),
         )
+        count = LimitCount(limit, what=mount.uri, path=path)
+        async for page in self._engine.files(path=path, refresh=refresh):
+            count.add_page(page)
+            builder.add(page)
+        return Listed(digest=self._folder.write(builder), **builder.summary._asdict())

@@ -24,7 +24,7 @@ ADMITTED: Final[Mapping[tuple[str, int], set[str]]] = {
     ("tdcs-csi", 9809): {"prometheus"},
     ("tdcs-reader-holder", 9808): {"prometheus"},
     ("tdcs-reader-holder", 9809): {"prometheus"},
-    ("master", names.MASTER_RPC_PORT): {"tdcs-operator", "tdcs-csi", "worker", "fuse"},
+    ("master", names.MASTER_RPC_PORT): {"tdcs-operator", "worker", "fuse"},
     ("worker", names.WORKER_RPC_PORT): {"tdcs-operator", "worker", "fuse"},
     ("worker", names.AGENT_CONTROL_PORT): {"tdcs-operator", "worker", "prometheus", *READERS},
     ("worker", names.AGENT_BLOCK_PORT): {"worker", *READERS},

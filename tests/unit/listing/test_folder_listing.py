@@ -234,12 +234,10 @@ async def test_a_process_of_its_own_lists_a_folder_of_a_cache_without_a_master(
     for name in "ab":
         await nodes.add(name, whole)
     lister = ProcessLister(
-        master="",
         folder=ManifestFolder(nodes.folder),
         source_of=lambda _path: SOURCE,
         nodes=lambda: nodes.urls,
         expected=lambda: 2,
-        blocks="Own",
     )
     assert (await lister.list(path=PATH)).totals.files == 1103
     del nodes.urls["a"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import sys
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +25,7 @@ from tdcs.control.operator.native_engine import NativeEngine
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import ProcessLister
 from tdcs.listing.result import Failed, Request
+from tdcs.model.agent_state import SourceAccess
 from tdcs.model.cache_engine import (
     NO_KEYS,
     EngineError,
@@ -62,11 +65,18 @@ def test_an_error_keeps_its_class_from_one_process_to_the_other(kind: type[Engin
     assert type(Failed.of(error).error()) is kind
 
 
-async def test_a_master_that_is_away_is_told_by_the_listing_process(folder: ManifestFolder) -> None:
-    lister = ProcessLister(master="127.0.0.1:9", folder=folder, gate=asyncio.Semaphore(2), patience=0.2)
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """A store that takes requests and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
 
-    with pytest.raises(EngineUnavailableError, match=r"127\.0\.0\.1:9|master"):
-        await lister.list(path=MOUNT)
+
+@pytest.fixture
+def lister(folder: ManifestFolder, silent: str) -> ProcessLister:
+    """Of a source whose store never answers."""
+    source = Source(uri="s3://b", options={"endpoint": silent}, credentials=NO_KEYS)
+    return ProcessLister(folder=folder, source_of=lambda _: source)
 
 
 def listing_processes() -> list[psutil.Process]:
@@ -79,15 +89,11 @@ def listing_processes() -> list[psutil.Process]:
     return found
 
 
-async def test_only_so_many_listings_run_at_once_and_a_cancelled_one_ends(folder: ManifestFolder) -> None:
-    lister = ProcessLister(master="127.0.0.1:9", folder=folder, gate=asyncio.Semaphore(2), patience=60)
-    tasks = [asyncio.create_task(lister.list(path=MOUNT)) for _ in range(4)]
-    try:
-        await eventually_async(lambda: len(listing_processes()) == 2, deadline=30)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+async def test_a_cancelled_listing_ends(lister: ProcessLister) -> None:
+    task = asyncio.create_task(lister.list(path=MOUNT))
+    await eventually_async(lambda: len(listing_processes()) == 1, deadline=30)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
     assert listing_processes() == []
 
 
@@ -149,9 +155,8 @@ async def test_a_listing_is_told_how_many_agents_there_shall_be(
 
 
 async def test_a_listing_process_that_is_killed_is_an_error_that_may_be_tried_again(
-    folder: ManifestFolder,
+    lister: ProcessLister,
 ) -> None:
-    lister = ProcessLister(master="127.0.0.1:9", folder=folder, gate=asyncio.Semaphore(2), patience=60)
     task = asyncio.create_task(lister.list(path=MOUNT))
     await eventually_async(lambda: len(listing_processes()) == 1, deadline=30)
     listing_processes()[0].kill()
@@ -161,16 +166,17 @@ async def test_a_listing_process_that_is_killed_is_an_error_that_may_be_tried_ag
     assert told.value.retryable
 
 
-async def test_a_listing_process_ends_with_whoever_started_it(folder: ManifestFolder) -> None:
+async def test_a_listing_process_ends_with_whoever_started_it(folder: ManifestFolder, silent: str) -> None:
     script = (
         "import asyncio, pathlib, sys\n"
         "from tdcs.listing.folder import ManifestFolder\n"
         "from tdcs.listing.lister import ProcessLister\n"
-        "lister = ProcessLister(master='127.0.0.1:9', folder=ManifestFolder(pathlib.Path(sys.argv[1])),\n"
-        "                       gate=asyncio.Semaphore(2), patience=60)\n"
+        "from tdcs.model.cache_engine import Source\n"
+        "source = Source(uri='s3://b', options={'endpoint': sys.argv[2]})\n"
+        "lister = ProcessLister(folder=ManifestFolder(pathlib.Path(sys.argv[1])), source_of=lambda _: source)\n"
         "asyncio.run(lister.list(path='/datasets/1f'))\n"
     )
-    parent = await asyncio.create_subprocess_exec(sys.executable, "-c", script, str(folder.path))
+    parent = await asyncio.create_subprocess_exec(sys.executable, "-c", script, str(folder.path), silent)
     await eventually_async(lambda: len(listing_processes()) == 1, deadline=30)
     child = listing_processes()[0]
     parent.kill()
@@ -187,7 +193,8 @@ async def test_a_listing_process_ends_with_whoever_started_it(folder: ManifestFo
 def test_a_listing_process_gets_the_certificate_that_it_shows() -> None:
     identity = Identity(b"certificate", b"key", b"authorities")
     assert identity.fingerprint
-    request = Request(master="m:1", path="/p", folder="/f", refresh=False, patience=1.0, identity=identity)
+    source = SourceAccess(uri="file:///nfs")
+    request = Request(path="/p", folder="/f", source=source, identity=identity)
     found = msgspec.json.decode(msgspec.json.encode(request), type=Request)
     assert found.identity == identity
     assert b"certificate" not in repr(request).encode()

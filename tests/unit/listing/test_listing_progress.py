@@ -52,7 +52,7 @@ async def interrupted(
 ) -> None:
     """List until so many requests were answered, and end that; `killed`: in a process of its own, by a signal."""
     store.failures = dict.fromkeys(range(requests, 100_000), BUSY)
-    lister = ProcessLister(master="", folder=folder, source_of=lambda _: store.source, blocks="Own")
+    lister = ProcessLister(folder=folder, source_of=lambda _: store.source)
     before = set(psutil.Process().children())
     source = store.source
     listing = asyncio.create_task(
@@ -211,7 +211,7 @@ async def test_a_listing_that_is_to_ask_the_source_takes_no_page_from_before(fol
             store.keys = list(KEYS)
             await interrupted(store, folder, requests=25)
             store.keys = KEYS[5:]  # of the first page
-            lister = ProcessLister(master="", folder=folder, source_of=lambda _: store.source, blocks="Own")
+            lister = ProcessLister(folder=folder, source_of=lambda _: store.source)
             found = await lister.list(path=MOUNT, refresh=True, resume=resume)
             names = {folder.open(found.digest).file_path(number) for number in range(found.totals.files)}
             assert (KEYS[0].removeprefix(b"data/") in names) is resume

@@ -240,7 +240,7 @@ async def test_a_repository_of_the_hub_is_listed_at_one_commit_by_its_pages(
 
 async def test_a_process_of_its_own_lists_a_web_source(server: WebServer, tmp_path: Path) -> None:
     of = source(server)
-    lister = ProcessLister(master="", folder=ManifestFolder(tmp_path), source_of=lambda _: of, blocks="Own")
+    lister = ProcessLister(folder=ManifestFolder(tmp_path), source_of=lambda _: of)
     found = await asyncio.wait_for(lister.list(path=MOUNT), 60)
     assert found.totals.files == len(NAMES)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tdcs.model.cache_engine import Source
-from tdcs.model.listing_limit import LimitCount, ListingLimit, SourcesSize
+from tdcs.model.listing_limit import LimitCount, ListingLimit
 from tdcs.model.manifest_builder import ManifestBuilder
 
 
@@ -27,8 +27,3 @@ class CountedListing:
 
     def __post_init__(self) -> None:
         self._count = LimitCount(self.limit, what=self.source.uri, path=self.path)
-
-    @property
-    def size(self) -> SourcesSize:
-        """What has come so far; folders are not among it."""
-        return self._count.size

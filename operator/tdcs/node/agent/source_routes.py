@@ -43,12 +43,10 @@ def source_routes(manifests: ManifestFolder) -> list[web.RouteDef]:
 async def _counted(asked: SourceToCount, folder: ManifestFolder) -> SourceCount:
     source = source_of(asked.source)
     lister = ProcessLister(
-        master="",
         folder=folder,
         limit_seconds=asked.seconds,
         secrets=lambda _path: source.credentials.secrets if source.credentials is not None else (),
         source_of=lambda _path: source,
-        blocks="Own",
         cut=EXTENTS,
     )
     try:

@@ -12,12 +12,8 @@ from typing import Final
 import click
 import grpc
 
-from tdcs.alluxio import AlluxioEngine
 from tdcs.api import names
 from tdcs.engine.operator_client import OperatorClient
-from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.lister import Lister, ProcessLister
-from tdcs.model.cache_engine import Engine
 from tdcs.node.csi.csi_health import serve_health
 from tdcs.node.csi.csi_metrics import registry_of
 from tdcs.node.csi.csi_service import identity_service, node_service, registration_service
@@ -26,12 +22,11 @@ from tdcs.node.csi.loader_waits import LoaderWaits
 from tdcs.node.csi.node_volumes import NodeVolumes, PluginSettings
 from tdcs.node.csi.pod_pressure import PodPressures
 from tdcs.node.csi.read_wait_report import ReadWaitReport
-from tdcs.node.csi.views.mount_tables import ClusterMountTable, NativeLister
+from tdcs.node.csi.views.mount_tables import ClusterMountTable
 from tdcs.node.csi.views.node_views import NodeViews
 from tdcs.node.csi.views.view_report import ViewReport
 from tdcs.options import options_of
 from tdcs.trust.contexts import client_contexts, server_contexts
-from tdcs.trust.identity import Identify, TrustFolder
 from tdcs.trust.metrics_server import serve_metrics
 
 _log: Final = logging.getLogger(__name__)
@@ -51,55 +46,21 @@ class RegistrationRefusedError(Exception):
     """kubelet does not take the plugin; the text has its reason."""
 
 
-class Engines:
-    """What each cache cluster has mounted, and its engine where it has a master: made when it is first asked for."""
+class MountTables:
+    """What each cache cluster has mounted.
 
-    def __init__(
-        self,
-        *,
-        master: str,
-        patience: float,
-        identify: Identify | None,
-        operator: OperatorClient | None = None,
-    ) -> None:
-        """`master` is the address of a cluster's master, with `{cluster}` in the place of its name; `patience` for how
-        many seconds a call to it is repeated; `identify` gives the certificate to show, None for plain connections;
-        `operator` knows what clusters without a master have mounted.
-        """
+    Args:
+        operator: knows it; None: none is named.
+    """
+
+    def __init__(self, operator: OperatorClient | None) -> None:
         self._operator: Final = operator
         self._tables: Final[dict[str, ClusterMountTable]] = {}
-        self._identify: Final = identify
-        self._master: Final = master
-        self._patience: Final = patience
-        self._engines: Final[dict[str, Engine]] = {}
-        self._listings: Final = asyncio.Semaphore(1)
 
     def get(self, cluster: str) -> ClusterMountTable:
         if cluster not in self._tables:
-            engine = self._engines[cluster] = AlluxioEngine(
-                master=self._address(cluster), patience=self._patience, identify=self._identify
-            )
-            self._tables[cluster] = ClusterMountTable(cluster=cluster, master=engine, operator=self._operator)
+            self._tables[cluster] = ClusterMountTable(cluster=cluster, operator=self._operator)
         return self._tables[cluster]
-
-    def lister(self, cluster: str, folder: ManifestFolder) -> Lister:
-        """What lists the mounts of a cache cluster into a folder: one listing at a time on a node."""
-        if self.get(cluster).native:
-            return NativeLister()
-        return ProcessLister(
-            master=self._address(cluster),
-            folder=folder,
-            gate=self._listings,
-            patience=self._patience,
-            identify=self._identify,
-        )
-
-    def _address(self, cluster: str) -> str:
-        return self._master.replace("{cluster}", cluster)
-
-    async def close(self) -> None:
-        for engine in self._engines.values():
-            await engine.close()
 
 
 async def run(settings: PluginSettings, *, stop: asyncio.Event) -> None:
@@ -118,19 +79,15 @@ async def run(settings: PluginSettings, *, stop: asyncio.Event) -> None:
         refused.append(reason)
         stop.set()
 
-    engines = Engines(
-        master=settings.master or names.master_address(cluster="{cluster}", namespace=settings.namespace),
-        patience=settings.master_patience,
-        identify=TrustFolder(settings.trust) if settings.trust is not None else None,
-        operator=OperatorClient(settings.manifest_address, tls=client_contexts(settings.trust))
+    tables = MountTables(
+        OperatorClient(settings.manifest_address, tls=client_contexts(settings.trust))
         if settings.manifest_address
-        else None,
+        else None
     )
     guard = HangGuard(threads_per_key=_CALLS_PER_CLUSTER)
-    native = NodeViews(settings=settings, engine=engines.get, lister=engines.lister, guard=guard)
+    native = NodeViews(settings=settings, engine=tables.get, guard=guard)
     volumes = NodeVolumes(settings=settings, views=native)
     async with contextlib.AsyncExitStack() as stack:
-        stack.push_async_callback(engines.close)
         if port := settings.health_port:
             await stack.enter_async_context(
                 serve_health(port=port, sockets=(csi_socket, registration_socket))

@@ -43,7 +43,7 @@ class _Views(Collector):
         )
         age = GaugeMetricFamily(
             f"{prefix}_manifest_age_seconds",
-            "Seconds since the cache's master was last seen to have this version of the dataset.",
+            "Seconds since the operator was last seen to publish this version of the dataset.",
             labels=_LABELS,
         )
         repairs = CounterMetricFamily(

@@ -16,7 +16,6 @@ from typing import Final
 
 import click
 
-from tdcs.api import names
 from tdcs.node.csi import bind_mount, mountinfo
 from tdcs.node.csi.views.node_views import NodeViews
 from tdcs.node.csi.views.view_settings import ViewSettings
@@ -34,18 +33,6 @@ class TargetError(Exception):
 class PluginSettings(ViewSettings):
     """Where the node plugin works, and its patience."""
 
-    namespace: str = option(
-        "Namespace of the cache's pods.", default=names.SYSTEM_NAMESPACE, env="POD_NAMESPACE"
-    )
-    master: str | None = option(
-        "HOST:PORT of a cache's master, {cluster} standing for the cluster's name. Default: its Service.",
-        default=None,
-    )
-    master_patience: float = option(
-        "Seconds for which a call to a cache's master is repeated; then what is on the disk must do.",
-        default=3.0,
-        type=click.FloatRange(min=0, max=100),
-    )
     # kubelet repeats a failed call after 0.5 s to 2 min, so waiting here saves time; it gives up a call after 2 min.
     wait_seconds: float = option(
         "Seconds that a pod's volume waits for its data's folder before kubelet is asked to try again.",

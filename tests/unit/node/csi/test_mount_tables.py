@@ -1,7 +1,7 @@
-"""Of whom a node plugin asks what is mounted in a cache cluster."""
+"""What a node plugin hears of what is mounted in a cache cluster."""
 
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 
@@ -11,18 +11,10 @@ from tests.support.programs.http_store import http_store
 
 from tdcs.engine.holder_table import MOUNTS_PATH, ClusterMounts
 from tdcs.engine.operator_client import OperatorClient
-from tdcs.model.cache_engine import EngineError, EngineUnavailableError
-from tdcs.node.csi.views.mount_tables import ClusterMountTable, NativeLister
+from tdcs.model.cache_engine import EngineUnavailableError
+from tdcs.node.csi.views.mount_tables import ClusterMountTable
 
 PATH, NEW = "/datasets/a", "/datasets/b"
-
-
-class Master:
-    async def mounts(self) -> Mapping[str, str]:
-        return {PATH: "s3://pictures"}
-
-    async def versions(self) -> Mapping[str, str]:
-        return {PATH: "of the master"}
 
 
 class Operator:
@@ -53,43 +45,20 @@ def tables() -> Iterator[tuple[ClusterMountTable, Operator, Clock]]:
     operator, clock = Operator(), Clock()
     with http_store(operator.give) as address:
         client = OperatorClient(address)
-        yield ClusterMountTable(cluster="c", master=Master(), operator=client, clock=clock), operator, clock
+        yield ClusterMountTable(cluster="c", operator=client, clock=clock), operator, clock
 
 
-async def test_a_cluster_with_a_master_is_asked_itself_and_the_operator_once_a_minute() -> None:
+async def test_the_operator_says_what_is_mounted_and_in_which_version() -> None:
     with tables() as (table, operator, clock):
-        operator.answer = ClusterMounts()
+        operator.answer = ClusterMounts(versions={PATH: "1", NEW: ""})
         for _ in range(3):
-            assert await table.versions() == {PATH: "of the master"}
-        assert operator.asked == [f"{MOUNTS_PATH}c"]
-        clock.now = 60.0
-        assert await table.mounts() == {PATH: "s3://pictures"}
-        assert len(operator.asked) == 2
-        assert not table.native
-
-
-async def test_a_silent_operator_leaves_a_cluster_its_master_and_is_asked_rarely() -> None:
-    with tables() as (table, operator, clock):
-        for _ in range(3):
-            assert await table.versions() == {PATH: "of the master"}
-        assert len(operator.asked) == 1
-        clock.now = 10.0
-        operator.answer = ClusterMounts(native=True, versions={PATH: "1"})
-        assert await table.versions() == {PATH: "1"}
-
-
-async def test_of_a_cluster_without_a_master_the_operator_says_what_is_mounted() -> None:
-    with tables() as (table, operator, clock):
-        operator.answer = ClusterMounts(native=True, versions={PATH: "1", NEW: ""})
-        assert set(await table.mounts()) == {PATH, NEW}
-        assert await table.versions() == {PATH: "1"}
-        assert len(operator.asked) == 1, "both questions about a volume are answered by one"
-        assert table.native
+            assert await table.versions() == {PATH: "1", NEW: ""}
+        assert operator.asked == [f"{MOUNTS_PATH}c"], "volumes of one moment share an answer"
         clock.now = 1.0
         operator.answer = None
         with pytest.raises(EngineUnavailableError):
             await table.versions()
-        operator.answer = ClusterMounts(native=True, versions={PATH: "2"})
+        operator.answer = ClusterMounts(versions={PATH: "2"})
         assert await table.versions() == {PATH: "2"}, "it is asked again at once"
 
 
@@ -97,7 +66,7 @@ async def test_of_two_operators_the_one_that_works_is_heard_also_behind_one_that
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     standby, leader = Operator(), Operator()
-    leader.answer = ClusterMounts(native=True, versions={PATH: "1"})
+    leader.answer = ClusterMounts(versions={PATH: "1"})
     with http_store(standby.give) as first, http_store(leader.give) as second:
         addresses = [("127.0.0.1", int(address.rpartition(":")[2])) for address in (first, second)]
         found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", address) for address in addresses]
@@ -108,20 +77,14 @@ async def test_of_two_operators_the_one_that_works_is_heard_also_behind_one_that
             lambda host, *rest, **named: found if host == "operators" else real(host, *rest, **named),
         )
         client = OperatorClient("operators:1")
-        table = ClusterMountTable(cluster="c", master=Master(), operator=client)
+        table = ClusterMountTable(cluster="c", operator=client)
         assert await table.versions() == {PATH: "1"}
-        assert table.native
         assert len(standby.asked) == len(leader.asked) == 1
         leader.answer = None
         with pytest.raises(OSError, match="503"):
             client.get(MOUNTS_PATH, seconds=3, largest=1)
 
 
-async def test_nothing_lists_a_source_of_such_a_cluster_on_a_node() -> None:
-    with pytest.raises(EngineError, match="operator"):
-        await NativeLister().list(path=PATH)
-
-
-async def test_without_an_operator_every_cluster_has_a_master() -> None:
-    table = ClusterMountTable(cluster="c", master=Master(), operator=None)
-    assert await table.versions() == {PATH: "of the master"}
+async def test_without_an_operator_nothing_is_known() -> None:
+    with pytest.raises(EngineUnavailableError, match="no operator is named"):
+        await ClusterMountTable(cluster="c", operator=None).versions()

@@ -16,7 +16,7 @@ from tdcs.decide.source_loss import (
     loss_text,
     next_look,
 )
-from tdcs.model.listing_limit import LossLimit, SourcesSize
+from tdcs.model.listing_limit import SourcesSize
 
 
 class SourceLossError(Exception):
@@ -60,13 +60,6 @@ class LossGuard:
         changed, self._rule = rule != self._rule, rule
         return changed and self.loss is not None
 
-    @property
-    def limit(self) -> LossLimit | None:
-        """What a listing may lack before a cache learns of it; None: anything."""
-        if not self._version or self._version in self._rule.accepted:
-            return None
-        return LossLimit(before=self._size, percent=self._rule.percent)
-
     async def check(
         self, size: SourcesSize, *, elsewhere: Callable[[SourcesSize], Awaitable[SecondCount | None]]
     ) -> None:
@@ -79,11 +72,12 @@ class LossGuard:
         Raises:
             SourceLossError: It has lost too much.
         """
-        self._checked_by = self._rule
-        limit = self.limit
-        if limit is None or not has_lost(before=limit.before, now=size, percent=limit.percent):
+        self._checked_by = rule = self._rule
+        if not self._version or self._version in rule.accepted:
             return
-        second = await elsewhere(limit.before)
+        if not has_lost(before=self._size, now=size, percent=rule.percent):
+            return
+        second = await elsewhere(self._size)
         self._checked_by = self._rule  # another one may have come meanwhile
         found = loss_of(
             version=self._version,

@@ -328,12 +328,8 @@ class MountManifests:
         """A listing when its turn comes, by the limit of that time, and of its end: others have been listed meanwhile,
         and what was left then was left to all of them."""
         self._asked = limit()
-        asked = msgspec.structs.replace(self._asked, loss=self._guard.limit)
-        found = await self.lister.list(path=self.path, refresh=refresh, resume=True, limit=asked)
+        found = await self.lister.list(path=self.path, refresh=refresh, resume=True, limit=self._asked)
         await self._guard.check(found.size, elsewhere=self.count_elsewhere)
-        if found.names_only:  # it has lost much, and is believed: the cache may learn of that
-            found = await self.lister.list(path=self.path, refresh=refresh, limit=self._asked)
-            await self._guard.check(found.size, elsewhere=self.count_elsewhere)
         self._asked = limit()
         LimitCount(self._asked, what=self.path, path=self.path).add_size(found.size)
         self.size = found.size

@@ -1,4 +1,4 @@
-"""Gets the manifest of a version onto this node: from the agent's folder, from the operator, or from a listing.
+"""Gets the manifest of a version onto this node: from the agent's folder, or from the operator.
 
 A version has a copy of its own, which no other process may change: the agent's user, or who has taken a cache's pod
 over, may write to the agent's file at any time, also after it was checked.
@@ -24,7 +24,6 @@ from tdcs.api import names
 from tdcs.engine.confined_path import is_private, open_plain_file, plain_folder
 from tdcs.listening import at
 from tdcs.listing.folder import ManifestFolder, is_digest, open_manifest_file
-from tdcs.listing.lister import Lister
 from tdcs.listing.result import ManifestTooLongError, ManifestUnavailableError, manifest_url
 from tdcs.model.listing_limit import ManifestBound
 from tdcs.model.manifest import Manifest
@@ -56,8 +55,6 @@ _PIECE: Final = 1 << 20
 
 P = ParamSpec("P")
 T = TypeVar("T")
-MakeLister = Callable[[str, ManifestFolder], Lister]
-"""The lister of a cache cluster that writes into a folder."""
 
 
 class Manifests:
@@ -66,16 +63,12 @@ class Manifests:
     Args:
         cache_root: Folder with the caches' folders.
         address: `host:port` of the operator's service of manifests; None when there is none.
-        lister: Makes what lists a cluster's mounts.
         trust: Folder with the node's certificate, which the operator knows it by; None: it is asked by plain HTTP.
     """
 
-    def __init__(
-        self, *, cache_root: str, address: str | None, lister: MakeLister, trust: Path | None = None
-    ) -> None:
+    def __init__(self, *, cache_root: str, address: str | None, trust: Path | None = None) -> None:
         self._cache_root: Final = cache_root
         self._address: Final = address
-        self._lister: Final = lister
         self._trust: Final = trust
         self._stagings: Final[dict[Path, ManifestFolder]] = {}
         self._session: aiohttp.ClientSession | None = None
@@ -108,12 +101,6 @@ class Manifests:
             raise OSError(errno.EFBIG, str(error), version.manifest) from error
         return await self._in_turn(volume, _move, staging, version)
 
-    async def listed(self, *, volume: VolumeFolder, folder: DatasetFolder) -> Manifest:
-        """The manifest of a listing that begins now. Raises EngineError."""
-        staging = self._staging(volume)
-        listed = await self._lister(volume.cluster, staging).list(path=volume.path)
-        return await self._in_turn(volume, _move, staging, folder.of(listed.digest))
-
     async def close(self) -> None:
         """End what is under way, but for copies that have begun."""
         for threads in self._threads.values():
@@ -140,7 +127,7 @@ class Manifests:
         path = Path(self._tiers(volume)[0], names.VIEWS_FOLDER, STAGING)
         if path not in self._stagings:
             folder = ManifestFolder(path, confined=True)
-            folder.clear_partial()  # before this process writes there: listings and transfers do at any time
+            folder.clear_partial()  # before this process writes there: transfers do at any time
             self._stagings[path] = folder
         return self._stagings[path]
 

@@ -18,7 +18,7 @@ from tdcs.node.csi.views.block_store import Store
 from tdcs.node.csi.views.current_version import Versions
 from tdcs.node.csi.views.leftovers import clear_abandoned, on_disk
 from tdcs.node.csi.views.mount_tables import Mounts
-from tdcs.node.csi.views.node_manifests import MakeLister, Manifests
+from tdcs.node.csi.views.node_manifests import Manifests
 from tdcs.node.csi.views.overlay import OverlaySupport, parse_shown
 from tdcs.node.csi.views.reader_client import ReaderClient
 from tdcs.node.csi.views.view import View, clear
@@ -38,7 +38,6 @@ class NodeViews:
         *,
         settings: ViewSettings,
         engine: Callable[[str], Mounts],
-        lister: MakeLister,
         guard: HangGuard,
     ) -> None:
         self._settings: Final = settings
@@ -50,7 +49,6 @@ class NodeViews:
             manifests=Manifests(
                 cache_root=self._cache_root,
                 address=settings.manifest_address,
-                lister=lister,
                 trust=settings.trust,
             ),
             cache_root=self._cache_root,
@@ -259,8 +257,7 @@ class NodeViews:
         try:
             await self._client.bind(view)
             if await asyncio.to_thread(self._all_see, view):
-                # A file that has changed loses its block, too: a listing from before may not know it yet.
-                current = await self._versions.renewed(volume=view.volume, listing=True)
+                current = await self._versions.renewed(volume=view.volume)
                 if current.digest == view.manifest.digest:
                     return True
             else:

@@ -28,8 +28,8 @@ class ViewSettings:
         default=None,
     )
     manifest_address: str | None = option(
-        "HOST:PORT where the operator serves manifests. Without it, a manifest that no agent of the node has is "
-        "made by a listing.",
+        "HOST:PORT where the operator serves manifests, and says what is mounted. Without it what is on the disk "
+        "must do.",
         default=None,
         flag="--manifests",
         env="TDCS_MANIFESTS",
@@ -46,14 +46,14 @@ class ViewSettings:
         default=True,
     )
     answer_seconds: float = option(
-        "Seconds that the remote-read client, or a cache's master, may take to answer a small question.",
+        "Seconds that the remote-read client, or the operator, may take to answer a small question.",
         default=10.0,
         type=click.FloatRange(min=0.1, max=100),
         flag="--answer",
     )
 
     fresh_seconds: float = 5.0
-    """The master is not asked for the files of a dataset again within this time."""
+    """The operator is not asked for the version of a dataset again within this time."""
 
     tick_seconds: float = 0.5
     """Pause between two looks at mounts and blocks."""

@@ -16,7 +16,7 @@ from tdcs.api import names
 from tdcs.control.cache_registry import Cache, CachePool
 from tdcs.control.dataset.mount.listing_gate import ListingGate
 from tdcs.control.dataset.mount.source_versions import MountManifests
-from tdcs.decide.source_loss import PLAIN_RULE, LossRule, SecondCount, has_lost
+from tdcs.decide.source_loss import PLAIN_RULE, LossRule, SecondCount
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.result import Listed
 from tdcs.model.kube_resources import DATASETS, EVENTS
@@ -284,10 +284,10 @@ async def test_a_listing_that_counts_by_itself_tells_no_cache_of_a_loss_that_is_
     await versions.look(PLAIN_RULE)
     versions.kept = 1
     await versions.look(PLAIN_RULE)
-    assert (versions.listed.digest, versions.learned) == (FIRST, [50])
+    assert versions.listed.digest == FIRST
     accepted = LossRule(accepted=frozenset({versions.listed.digest}))
     await versions.look(accepted)
-    assert (versions.listed.digest, versions.learned) == (SECOND, [50, 1])
+    assert versions.listed.digest == SECOND
 
 
 async def test_a_source_that_has_lost_much_is_listed_again_from_its_first_page(tmp_path: Path) -> None:
@@ -309,15 +309,11 @@ class ShrinkingSource:
 
     Args:
         counted: whether the source is counted before it is listed.
-
-    Attributes:
-        learned: how many files a cache was told of by each listing that told it of any.
     """
 
     def __init__(self, folder: Path, *, counted: bool = True) -> None:
         self.now = 0.0
         self.kept = 50
-        self.learned: list[int] = []
         self._counted = counted
         self._manifests = MountManifests(
             path="/datasets/1f",
@@ -366,11 +362,8 @@ class ShrinkingSource:
         self, *, path: str, refresh: bool = False, resume: bool = False, limit: ListingLimit | None = None
     ) -> Listed:
         size = SourcesSize(files=self.kept, bytes=self.kept)
-        loss = limit.loss if limit is not None else None
-        lost = loss is not None and has_lost(before=loss.before, now=size, percent=loss.percent)
-        self.learned += [] if lost else [self.kept]
         digest = FIRST if self.kept == 50 else SECOND
-        return Listed(digest=digest, totals=totals_of(1000), size=size, names_only=lost)
+        return Listed(digest=digest, totals=totals_of(1000), size=size)
 
     async def _count(self, limit: ListingLimit) -> SourcesSize | None:
         return SourcesSize(files=self.kept, bytes=self.kept) if self._counted else None

@@ -1,10 +1,10 @@
-"""From where a node has the manifest of a version: its agent, the operator, or a listing of its own."""
+"""From where a node has the manifest of a version: its agent, or the operator."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,10 +18,8 @@ from tests.unit.node.csi.views.node_world import ShowingClient
 
 from tdcs.api import names
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.result import Listed
 from tdcs.listing.transfer import manifest_routes
 from tdcs.model.cache_engine import Source
-from tdcs.model.listing_limit import ListingLimit
 from tdcs.node.csi.hang_guard import HangGuard
 from tdcs.node.csi.views.node_views import NodeViews
 from tdcs.node.csi.views.view_folders import STAGING, TREE
@@ -32,20 +30,6 @@ URI = "s3://bucket/data"
 VOLUME = VolumeFolder(cluster="default", parts=("datasets", "0123456789abcdef"))
 
 
-class CountingLister(LocalLister):
-    """Lists, and notes each time."""
-
-    def __init__(self, *, engine: MemoryEngine, folder: ManifestFolder, listings: list[str]) -> None:
-        super().__init__(engine=engine, folder=folder)
-        self._listings = listings
-
-    async def list(
-        self, *, path: str, refresh: bool = False, resume: bool = False, limit: ListingLimit | None = None
-    ) -> Listed:
-        self._listings.append(path)
-        return await super().list(path=path, refresh=refresh, limit=limit)
-
-
 class World:
     """A node whose blocks are all here, and an operator that has listed the dataset."""
 
@@ -54,7 +38,6 @@ class World:
         self.tier = root / "cache" / "default"
         self.engine = MemoryEngine(sources={URI: {"a": 1, "d/b": 1}}, workers={"node-a": 1 << 20})
         self.operator = ManifestFolder(root / "operator")
-        self.listings: list[str] = []
         self.agent = ManifestFolder(self.tier / names.AGENT_MANIFESTS)
 
     async def published(self) -> str:
@@ -65,6 +48,11 @@ class World:
         manifest = self.operator.open(listed.digest)
         put_blocks(self.tier, {int(block): b"x" for block in manifest.block_ids})
         return listed.digest
+
+    async def versions(self) -> Mapping[str, str]:
+        """As the operator answers."""
+        published = await self.engine.versions()
+        return {path: published.get(path, "") for path in await self.engine.mounts()}
 
     def give_agent(self, digest: str) -> Path:
         self.agent.path.mkdir(parents=True)
@@ -80,13 +68,9 @@ class World:
             kubelet=self.root / "kubelet",
             manifest_address=address,
         )
-        self.listings.clear()
         views = NodeViews(
             settings=settings,
-            engine=lambda _: self.engine,
-            lister=lambda _, folder: CountingLister(
-                engine=self.engine, folder=folder, listings=self.listings
-            ),
+            engine=lambda _: self,
             guard=HangGuard(threads_per_key=2),
         )
         views._client = ShowingClient(settings=settings, guard=HangGuard(threads_per_key=2))  # type: ignore[misc]
@@ -116,7 +100,7 @@ async def operator(world: World) -> AsyncIterator[str]:
     await runner.cleanup()
 
 
-async def test_the_manifest_of_the_nodes_own_agent_is_used_without_a_listing(world: World) -> None:
+async def test_the_manifest_of_the_nodes_own_agent_is_used(world: World) -> None:
     digest = await world.published()
     world.give_agent(digest)
 
@@ -124,7 +108,6 @@ async def test_the_manifest_of_the_nodes_own_agent_is_used_without_a_listing(wor
 
     assert tree.parent.name == digest
     assert (tree / "d/b").read_text() == "x"
-    assert world.listings == []
 
 
 async def test_a_manifest_stays_with_its_view_when_the_agent_gives_it_up(world: World) -> None:
@@ -134,7 +117,6 @@ async def test_a_manifest_stays_with_its_view_when_the_agent_gives_it_up(world: 
     file.unlink()
 
     assert await world.tree() == tree
-    assert world.listings == []
 
 
 @pytest.mark.failure_mode("manifest-asked-of-standby")
@@ -161,7 +143,6 @@ async def test_an_operator_that_only_stands_by_is_passed_over(
     tree = await world.tree(address=f"manifests:{port}")
 
     assert tree.parent.name == digest
-    assert world.listings == []
     await runner.cleanup()
 
 
@@ -182,24 +163,20 @@ async def test_what_the_agent_does_not_have_comes_from_the_operator(
     tree = await world.tree(address=operator)
 
     assert tree.parent.name == digest
-    assert world.listings == []
     assert not (tree.parent / "manifest").is_symlink()
     assert os.listdir(world.tier / names.VIEWS_FOLDER / ".manifests") == []
 
 
-@pytest.mark.parametrize("published", ["digest that nobody has", "other form"])
-@pytest.mark.failure_mode("manifest-damaged-on-node")
-async def test_without_agent_and_operator_the_dataset_is_listed_from_the_node(
-    world: World, published: str
-) -> None:
+async def test_without_agent_and_operator_the_pod_is_told(world: World) -> None:
     digest = await world.published()
-    if published == "other form":
-        await world.engine.set_version(path=PATH, version="0123456789abcdef")
+    with pytest.raises(SourceNotReadyError, match=f"cannot be had: .*{digest}"):
+        await world.tree(address="127.0.0.1:9")
 
-    tree = await world.tree(address=None if published == "other form" else "127.0.0.1:9")
 
-    assert tree.parent.name == digest  # the same listing gives the same digest everywhere
-    assert world.listings == [PATH]
+async def test_a_dataset_that_is_not_listed_yet_is_not_shown(world: World) -> None:
+    await world.engine.mount(path=PATH, source=Source(uri=URI))
+    with pytest.raises(SourceNotReadyError, match="are not listed yet"):
+        await world.tree()
 
 
 @pytest.mark.parametrize("source", ["agent", "operator"])
@@ -218,7 +195,7 @@ async def test_a_full_disk_is_named_and_keeps_nothing(
 
     monkeypatch.setattr(os, "rename", full)
     with pytest.raises(SourceNotReadyError, match="No space left on device"):
-        await world.tree(address=operator if source == "operator" else None)
+        await world.tree(address=operator)
     staging = world.tier / names.VIEWS_FOLDER / STAGING
     assert os.listdir(staging) == []
 
@@ -236,7 +213,6 @@ async def test_what_a_disk_has_no_room_for_is_not_transferred_at_every_try(
     monkeypatch.setattr("tdcs.listing.transfer._take", take)
     with pytest.raises(SourceNotReadyError, match="and no more than 1/5 of what is free on the disk"):
         await world.tree(address=operator)
-    assert world.listings == []
 
 
 async def test_the_agent_may_read_what_views_keep_alive(world: World) -> None:

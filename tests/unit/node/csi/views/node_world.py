@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 from tests.support.twins.engine import MemoryEngine
@@ -12,6 +12,7 @@ from tests.unit.node.csi.views.builders import PATH, put_blocks
 
 from tdcs.api import names
 from tdcs.engine.confined_path import plain_folder
+from tdcs.listing.folder import ManifestFolder
 from tdcs.model.cache_engine import Source
 from tdcs.node.csi.hang_guard import HangGuard
 from tdcs.node.csi.views.node_views import NodeViews
@@ -60,16 +61,27 @@ class World:
         )
         self.views = NodeViews(
             settings=settings,
-            engine=lambda _: self.engine,
-            lister=lambda _, folder: LocalLister(engine=self.engine, folder=folder),
+            engine=lambda _: self,
             guard=HangGuard(threads_per_key=2),
         )
         if client:
             self.views._client = ShowingClient(settings=settings, guard=HangGuard(threads_per_key=2))  # type: ignore[misc]
         return self.views
 
+    async def versions(self) -> Mapping[str, str]:
+        """As the operator answers."""
+        published = await self.engine.versions()
+        return {path: published.get(path, "") for path in await self.engine.mounts()}
+
     async def mount(self) -> None:
         await self.engine.mount(path=PATH, source=Source(uri=URI))
+        await self.publish()
+
+    async def publish(self, path: str = PATH) -> None:
+        """List the source, as the operator does, and have the manifest in the agent's folder."""
+        folder = ManifestFolder(self.tier / names.AGENT_MANIFESTS)
+        listed = await LocalLister(engine=self.engine, folder=folder).list(path=path, refresh=True)
+        await self.engine.set_version(path=path, version=listed.digest)
 
     async def load(self) -> dict[str, int]:
         """Put every block that is missing onto the node; their ids by file."""

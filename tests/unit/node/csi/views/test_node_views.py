@@ -55,7 +55,7 @@ async def test_an_empty_dataset_is_not_shown(world: World) -> None:
         await world.views.open(volume=VOLUME)
 
 
-async def test_a_new_process_shows_the_dataset_while_the_master_is_away(world: World) -> None:
+async def test_a_new_process_shows_the_dataset_while_the_operator_is_away(world: World) -> None:
     await world.mount()
     await world.load()
     tree = await world.opened()
@@ -67,28 +67,12 @@ async def test_a_new_process_shows_the_dataset_while_the_master_is_away(world: W
     assert (tree / "train/1.jpg").read_text() == "111"
 
 
-async def test_without_master_and_without_a_list_the_pod_is_told(world: World) -> None:
+async def test_without_operator_and_without_a_list_the_pod_is_told(world: World) -> None:
     await world.mount()
     world.engine.available = False
 
-    with pytest.raises(SourceNotReadyError, match="the master of cache cluster default does not answer"):
+    with pytest.raises(SourceNotReadyError, match="the operator does not answer"):
         await world.views.open(volume=VOLUME)
-
-
-async def test_a_master_that_is_slow_to_tell_versions_keeps_no_pod_waiting_for_its_files(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await world.mount()
-    await world.load()
-    world.restarted(answer_seconds=0.2)
-
-    async def never() -> dict[str, str]:
-        await asyncio.Event().wait()
-        return {}
-
-    monkeypatch.setattr(world.engine, "versions", never)
-
-    assert ((await world.opened()) / "train/1.jpg").read_text() == "111"
 
 
 async def test_a_damaged_list_is_not_used_and_replaced(world: World) -> None:
@@ -106,13 +90,13 @@ async def test_a_damaged_list_is_not_used_and_replaced(world: World) -> None:
     assert await world.opened() == tree
 
 
-async def test_callers_at_the_same_time_share_one_listing(world: World) -> None:
+async def test_callers_at_the_same_time_share_one_question(world: World) -> None:
     await world.mount()
     await world.load()
     asked = itertools.count()
 
     async def count(operation: object) -> None:
-        if getattr(operation, "name", "") == "files":
+        if getattr(operation, "name", "") == "versions":
             next(asked)
             await asyncio.sleep(0)
 
@@ -175,6 +159,7 @@ async def test_two_datasets_have_a_view_each(world: World) -> None:
     await world.mount()
     await world.load()
     await world.engine.mount(path=OTHER.path, source=Source(uri=other_uri))
+    await world.publish(OTHER.path)
 
     first = await world.opened()
     second = await world.opened(OTHER)

@@ -144,8 +144,7 @@ async def test_a_list_that_was_kept_goes_when_pods_read_another_version(world: W
         await eventually_async(lambda: not tree.exists(), deadline=60)
     assert tree.parent.exists()
     world.files = {"train/7.jpg": 3}
-    async for _ in world.engine.files(path=PATH, refresh=True):
-        pass
+    await world.publish()
     await world.load()
     async with watching(world.restarted()):
         new = await world.opened()

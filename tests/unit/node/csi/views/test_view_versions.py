@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.waiting import eventually_async
-from tests.unit.node.csi.views.builders import PATH, needs_overlays
+from tests.unit.node.csi.views.builders import needs_overlays
 from tests.unit.node.csi.views.node_world import VOLUME, World, watching
 
 pytestmark = needs_overlays
@@ -20,7 +20,7 @@ async def test_a_question_that_has_just_ended_is_asked_again(world: World) -> No
     await ended
     versions._running[VOLUME] = ended  # as it is until its callbacks have run
     async with asyncio.timeout(60):
-        await versions.renewed(volume=VOLUME, listing=False)
+        await versions.renewed(volume=VOLUME)
     assert VOLUME not in versions._running
 
 
@@ -29,8 +29,7 @@ async def test_a_new_version_is_for_new_pods_and_the_old_one_stays_as_it_is(worl
     await world.load()
     old = await world.opened()
     world.files = {**world.files, "train/3.jpg": 5}
-    async for _ in world.engine.files(path=PATH, refresh=True):
-        pass
+    await world.publish()
     await world.load()
 
     async def renewed() -> Path | None:
@@ -50,8 +49,7 @@ async def test_old_versions_that_nobody_uses_go(world: World) -> None:
     await world.load()
     await world.opened()
     world.files = {**world.files, "more": 5}
-    async for _ in world.engine.files(path=PATH, refresh=True):
-        pass
+    await world.publish()
     await world.load()
 
     async with watching(world.restarted(keep_old_seconds=0.0)):
@@ -83,10 +81,8 @@ async def test_links_of_a_view_in_use_go_only_while_its_version_is_the_current_o
     view.blind_until = 0.0
     assert await views._may_release(view)
 
-    # Its blocks went because the file has changed; the last listing is young, and does not know it.
     world.files = {**world.files, "train/1.jpg": 9}
-    async for _ in world.engine.files(path=PATH, refresh=True):
-        pass
+    await world.publish()
     assert not await views._may_release(view)
 
     async def asked(_: object) -> None:
