@@ -1,8 +1,7 @@
 """What the rest of the product knows of a cache engine: one narrow asynchronous protocol over plain, frozen
 values.
 
-`tdcs.alluxio.AlluxioEngine` implements it, and so does the tests' engine in memory. Both pass the same contract
-tests, so code written against this file runs on either.
+`NativeEngine` of the operator implements it, and so does the tests' engine in memory.
 
 Words: a *path* is absolute in the engine's own name space (`/datasets/<identity>`); a *source* is where the
     data is at home; a
@@ -12,7 +11,7 @@ same on every worker.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Protocol, Self, runtime_checkable
@@ -270,21 +269,6 @@ class Engine(Protocol):
         """Mounted paths and the URI of each one's source. The engine's own root mount is not among them."""
         ...
 
-    def files(self, *, path: str, refresh: bool = False) -> AsyncIterator[list[CachedFile]]:
-        """All files under a mounted path, in pages, ordered by path, folder by folder.
-
-        Pages are read one after the other; a file written at the source meanwhile may or may not be seen.
-
-        Args:
-            refresh: Ask the source for files that were added or changed since the last listing. Otherwise
-                what the engine remembers is given (the first listing always asks).
-
-        Raises:
-            NoSuchPathError: Nothing is mounted there.
-            SourceError: The source cannot be listed.
-        """
-        ...
-
     async def retire(self, *, worker: str) -> None:
         """Take a worker out of service: its blocks count no longer, readers go elsewhere, and it is not live.
 
@@ -300,14 +284,6 @@ class Engine(Protocol):
         """All workers that the engine remembers, the lost ones too, ordered by name."""
         ...
 
-    async def set_path_properties(self, *, path: str, properties: Mapping[str, str]) -> None:
-        """Set engine properties for clients that read under `path`; they learn of it after their own
-        interval.
-
-        The given properties are merged into those that are set. Values are not checked by the engine.
-        """
-        ...
-
     async def set_version(self, *, path: str, version: str) -> None:
         """Publish which version of its source a mounted path has, for everyone who asks for `versions`."""
         ...
@@ -315,15 +291,6 @@ class Engine(Protocol):
     async def versions(self) -> Mapping[str, str]:
         """The version that each path was given last, without those that were given none. Cheap: made to be asked
         every few seconds.
-        """
-        ...
-
-    async def pin(self, *, path: str, pinned: bool) -> None:
-        """Protect all blocks under `path` from eviction, or stop protecting them. Workers learn of it with
-        their next heartbeat. It may be a mounted path, or a folder or file in one.
-
-        Raises:
-            NoSuchPathError: The path does not exist.
         """
         ...
 

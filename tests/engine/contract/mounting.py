@@ -152,21 +152,16 @@ class MountingContract:
         assert after["grown"].blocks[0].id != before["grown"].blocks[0].id
         assert after["grown"].blocks[0].workers == frozenset()
 
-    async def test_a_path_without_a_mount_cannot_be_listed_or_pinned(
-        self, world: World, mounts: Mounts
-    ) -> None:
+    async def test_a_path_without_a_mount_cannot_be_listed(self, world: World, mounts: Mounts) -> None:
         path = mounts.new_path()
         with pytest.raises(NoSuchPathError, match=path):
             await files_of(world.engine, path)
-        with pytest.raises(NoSuchPathError, match=path):
-            await world.engine.pin(path=path, pinned=True)
 
     async def test_unmount_frees_the_room_and_leaves_the_source_alone(
         self, world: World, mounts: Mounts
     ) -> None:
         engine, source = world.engine, world.source({"a": 2 * MIB, "b/c": 10})
         path = await mounts.add(source)
-        await engine.pin(path=path, pinned=True)
         for worker in (world.small, world.large):
             await world.place(worker=worker, blocks=await blocks_of(engine, path))
         await engine.unmount(path=path)
@@ -177,24 +172,14 @@ class MountingContract:
         assert {file.path: file.length for file in await files_of(engine, again)} == {"a": 2 * MIB, "b/c": 10}
         assert await holders(engine, again) == {frozenset()}
 
-    async def test_settings_of_a_path_are_taken(self, world: World, mounts: Mounts) -> None:
-        path = await mounts.add(world.source({"a": 10}))
-        for value in ("NO_CACHE", "CACHE"):
-            await world.engine.set_path_properties(
-                path=path, properties={"alluxio.user.file.readtype.default": value}
-            )
-
     async def test_the_version_of_a_path_is_given_until_it_is_unmounted(
         self, world: World, mounts: Mounts
     ) -> None:
-        path, other = await mounts.add(world.source({"a": 10})), await mounts.add(world.source({"b": 10}))
+        path = await mounts.add(world.source({"a": 10}))
+        await mounts.add(world.source({"b": 10}))
         for version in ("0123456789abcdef", "fedcba9876543210"):
             await world.engine.set_version(path=path, version=version)
             assert dict(await world.engine.versions()) == {path: version}
-        await world.engine.set_path_properties(
-            path=other, properties={"alluxio.user.file.readtype.default": "NO_CACHE"}
-        )
-        assert dict(await world.engine.versions()) == {path: version}
         await world.engine.unmount(path=path)
         assert dict(await world.engine.versions()) == {}
 

@@ -25,10 +25,18 @@ SMALL_CAPACITY = 8 * MIB
 """What the world's small worker may hold; the large one has room for all tests."""
 
 
+class ListingEngine(Engine, Protocol):
+    """An engine that lists what it has mounted."""
+
+    def files(self, *, path: str, refresh: bool = False) -> AsyncIterator[list[CachedFile]]:
+        """All files under a mounted path, in pages, ordered by path, folder by folder."""
+        ...
+
+
 class World(Protocol):
     """An engine, its workers and the sources that it reads."""
 
-    engine: Engine
+    engine: ListingEngine
     large: str
     small: str
 
@@ -58,7 +66,7 @@ class World(Protocol):
 class Mounts:
     """Mounts of one test: each at a path of its own."""
 
-    engine: Engine
+    engine: ListingEngine
 
     async def add(self, source: Source) -> str:
         """Mount at a new path."""
@@ -71,22 +79,22 @@ class Mounts:
         return f"/datasets/{uuid.uuid4().hex[:16]}"
 
 
-async def files_of(engine: Engine, path: str, *, refresh: bool = False) -> list[CachedFile]:
+async def files_of(engine: ListingEngine, path: str, *, refresh: bool = False) -> list[CachedFile]:
     """All pages of a listing as one list."""
     return [file async for page in engine.files(path=path, refresh=refresh) for file in page]
 
 
-async def blocks_of(engine: Engine, path: str) -> list[Block]:
+async def blocks_of(engine: ListingEngine, path: str) -> list[Block]:
     """All blocks of a listing."""
     return [block for file in await files_of(engine, path) for block in file.blocks]
 
 
-async def used(engine: Engine, worker: str) -> int:
+async def used(engine: ListingEngine, worker: str) -> int:
     """Bytes that a worker reports as used."""
     return next(info.used_bytes for info in await engine.workers() if info.name == worker)
 
 
-async def holders(engine: Engine, path: str) -> set[frozenset[str]]:
+async def holders(engine: ListingEngine, path: str) -> set[frozenset[str]]:
     """The different sets of workers that hold the blocks under a path."""
     return {block.workers for block in await blocks_of(engine, path)}
 
@@ -99,7 +107,7 @@ async def mounts(world: World) -> AsyncIterator[Mounts]:
     await _clear(world.engine)
 
 
-async def _clear(engine: Engine) -> None:
+async def _clear(engine: ListingEngine) -> None:
     for path in await engine.mounts():
         await engine.unmount(path=path)
     for info in await engine.workers():
@@ -107,7 +115,7 @@ async def _clear(engine: Engine) -> None:
             await becomes_empty(engine, info.name)
 
 
-async def becomes_empty(engine: Engine, worker: str) -> None:
+async def becomes_empty(engine: ListingEngine, worker: str) -> None:
     """Wait until a worker reports that it holds nothing."""
 
     async def empty() -> bool:

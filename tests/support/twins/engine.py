@@ -102,9 +102,7 @@ class MemoryEngine:
         self.source_rate = source_rate
         self._gives_again_at = 0.0
         self.available = True
-        self.path_properties: dict[str, dict[str, str]] = {}
         self.known_versions: dict[str, str] = {}
-        self.pinned: set[str] = set()
         self._attempted: dict[str, str] = {}
         """URIs that are being mounted, by path: a master lists a mount while it asks the source the first time."""
         self.source_bytes_read = 0
@@ -168,8 +166,6 @@ class MemoryEngine:
         mount = self.state.mounts.pop(path, None)
         if mount is None:
             return
-        self.pinned = {one for one in self.pinned if not inside(inner=one, outer=path)}
-        self.path_properties.pop(path, None)
         self.known_versions.pop(path, None)
         for _length, blocks in (mount.known or {}).values():
             self.state.forget(blocks)
@@ -220,10 +216,6 @@ class MemoryEngine:
             for name, worker in sorted(self.state.workers.items())
         ]
 
-    async def set_path_properties(self, *, path: str, properties: Mapping[str, str]) -> None:
-        await self._announce(Operation(name="set_path_properties", path=path))
-        self.path_properties.setdefault(checked_path(path), {}).update(properties)
-
     async def set_version(self, *, path: str, version: str) -> None:
         await self._announce(Operation(name="set_version", path=path))
         self.known_versions[checked_path(path)] = version
@@ -231,15 +223,6 @@ class MemoryEngine:
     async def versions(self) -> Mapping[str, str]:
         await self._announce(Operation(name="versions"))
         return dict(self.known_versions)
-
-    async def pin(self, *, path: str, pinned: bool) -> None:
-        await self._announce(Operation(name="pin", path=path))
-        mount = next((at for at in self.state.mounts if inside(inner=path, outer=at)), path)
-        self.state.mount_at(path=mount, attempted=f"{'pin' if pinned else 'unpin'} {path}")
-        if not pinned:  # with all that is below
-            self.pinned = {one for one in self.pinned if not inside(inner=one, outer=path)}
-        if pinned:
-            self.pinned.add(path)
 
     async def close(self) -> None:
         return None

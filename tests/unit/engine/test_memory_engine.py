@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 from tests.engine.contract import BLOCK_SIZE, MIB, SMALL_CAPACITY, EngineContract, blocks_of, mounts
+from tests.engine.contract.world import ListingEngine
 from tests.support.twins.engine import MemoryEngine, Operation
 
-from tdcs.model.cache_engine import Block, Credentials, Engine, EngineUnavailableError, Source
+from tdcs.model.cache_engine import Block, Credentials, EngineUnavailableError, Source
 
 __all__ = ["mounts"]
 
@@ -27,7 +28,7 @@ class MemoryWorld:
             workers={self.large: 1 << 30, self.small: SMALL_CAPACITY},
             block_size=BLOCK_SIZE,
         )
-        self.engine: Engine = self.memory
+        self.engine: ListingEngine = self.memory
         self._buckets = (f"s3://bucket-{number}/data" for number in itertools.count())
         self._files: dict[str, dict[str, int]] = {}
 

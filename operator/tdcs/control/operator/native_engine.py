@@ -7,7 +7,7 @@ So nothing waits for a master, and none can lose what is mounted.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, Self
 
 import msgspec
@@ -21,8 +21,6 @@ from tdcs.listening import at
 from tdcs.listing.source_probe import probe
 from tdcs.model.agent_state import Agents, AgentState
 from tdcs.model.cache_engine import (
-    CachedFile,
-    EngineError,
     EngineUnavailableError,
     MountConflictError,
     NoSuchPathError,
@@ -255,15 +253,6 @@ class NativeEngine:
     async def mounts(self) -> Mapping[str, str]:
         return {path: mounted.uri for path, mounted in (await self._table.mounts()).items()}
 
-    def files(self, *, path: str, refresh: bool = False) -> AsyncIterator[list[CachedFile]]:
-        """Nothing lists by this: what is cached is listed at its source."""
-        raise EngineError(
-            attempted=f"list {path}",
-            reason="a cache without a master knows no files",
-            remedy="List its source",
-            path=path,
-        )
-
     def source_of(self, path: str) -> Source | None:
         """The source that this process has mounted at a path, with its keys; None when it has mounted none there."""
         return self._sources.get(path)
@@ -315,9 +304,6 @@ class NativeEngine:
             )
         return workers
 
-    async def set_path_properties(self, *, path: str, properties: Mapping[str, str]) -> None:
-        """Nothing: these are settings of Alluxio's clients, and there are none."""
-
     async def set_version(self, *, path: str, version: str) -> None:
         if not await self._table.set_version(path, version):
             raise NoSuchPathError.not_mounted(path=path, attempted=f"publish the version of {path}")
@@ -325,9 +311,6 @@ class NativeEngine:
     async def versions(self) -> Mapping[str, str]:
         mounts = await self._table.mounts()
         return {path: mounted.version for path, mounted in mounts.items() if mounted.version}
-
-    async def pin(self, *, path: str, pinned: bool) -> None:
-        """Nothing: an agent evicts nothing by itself."""
 
     async def close(self) -> None:
         return

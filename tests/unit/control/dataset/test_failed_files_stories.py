@@ -8,7 +8,6 @@ from tests.support.twins.engine import MemoryEngine, Operation
 from tests.unit.control.cluster import Cluster
 
 from tdcs.model.cache_engine import Block
-from tdcs.model.kube_resources import PRELOADS
 
 MB = 1_000_000
 BAD = 200
@@ -33,14 +32,13 @@ def unreadable(worker: str, block: Block) -> str | None:
 
 
 @pytest.mark.failure_mode("single-files-unreadable")
-async def test_two_hundred_unreadable_files_keep_no_other_from_being_loaded_and_protected(
+async def test_two_hundred_unreadable_files_keep_no_other_from_being_loaded(
     cluster: Cluster,
 ) -> None:
     cluster.engine.refuse = unreadable
     await cluster.create_dataset(placement={"nodeCount": 1})
     await cluster.until(lambda: cluster.condition("Ready").get("reason") == "FilesFailed")
     assert sum(cluster.held().values()) == GOOD * MB
-    assert cluster.engine.pinned == {cluster.status()["mountPath"]}
     status = cluster.status()
     assert (status["state"], cluster.condition("Ready")["status"]) == ("Degraded", "True")
     assert (status["failedFileCount"], len(status["failedFiles"])) == (BAD, 20)
@@ -87,14 +85,6 @@ async def test_a_name_with_a_control_character_leaves_its_dataset_in_one_state(c
     assert cluster.status()["failedFiles"] == [
         {"path": "bad\\x07name", "reason": "the source refuses the name"}
     ]
-
-
-async def test_a_small_part_for_a_dataset_that_jobs_fill_protects_nothing_else(cluster: Cluster) -> None:
-    await cluster.create_dataset(preload={"enabled": False})
-    await cluster.until_state("Ready")
-    await cluster.create_preload(percent=10, nodes=["a"])
-    await cluster.until_state("Complete", "warm", resource=PRELOADS)
-    assert cluster.engine.pinned == set()
 
 
 async def test_a_restarted_operator_knows_everything_without_listing(cluster: Cluster) -> None:

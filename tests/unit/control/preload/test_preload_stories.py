@@ -10,7 +10,6 @@ from tests.unit.control.cluster import Cluster
 from tests.unit.control.dataset.conftest import slow
 
 from tdcs.api.dataset import KEPT_PRELOADS
-from tdcs.control.dataset.mount.path_settings import READ_TYPE
 from tdcs.model.kube_resources import DATASETS, PRELOADS
 
 MB = 1_000_000
@@ -355,29 +354,6 @@ async def test_more_completed_preloads_than_are_kept_come_to_rest_and_the_older_
         assert [kept["name"] for kept in cluster.status()["kept"]] == names[1:]
     assert cluster.engine.source_bytes_read == read
     await cluster.until_state("Ready")
-
-
-async def test_what_a_preload_brought_is_protected_though_jobs_fill_the_rest_of_the_cache(
-    cluster: Cluster,
-) -> None:
-    await cluster.change(DATASETS, "pictures", preload={"enabled": False})
-    path = cluster.status()["mountPath"]
-    properties = cluster.engine.path_properties[path]
-    await cluster.until(lambda: properties[READ_TYPE] == "CACHE")
-    await cluster.until(lambda: not cluster.engine.pinned)
-    await cluster.create_preload(paths=["train"], nodes=["a"])
-    await cluster.until_state("Complete", "warm", resource=PRELOADS)
-    await cluster.until(lambda: cluster.engine.pinned == {f"{path}/train"})
-    assert properties[READ_TYPE] == "CACHE"
-    await cluster.create_preload("all", nodes=["b"])
-    await cluster.until_state("Complete", "all", resource=PRELOADS)
-    await cluster.until(lambda: cluster.engine.pinned == {path})
-    assert properties[READ_TYPE] == "NO_CACHE"  # reads must not push out what all of it needs
-    await cluster.stop()
-    await cluster.start()
-    await cluster.change(DATASETS, "pictures", preload={"bandwidth": "1G"})  # what was kept is let go
-    await cluster.until(lambda: not cluster.engine.pinned)
-    assert properties[READ_TYPE] == "CACHE"
 
 
 async def test_verified_preloads_next_to_failed_ones_are_each_compared_with_the_source_once(

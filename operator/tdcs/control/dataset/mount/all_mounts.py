@@ -18,7 +18,7 @@ from tdcs.control.dataset.cache_manager import CacheManager
 from tdcs.control.dataset.installed_policies import installed_policies
 from tdcs.control.dataset.mount.listing_gate import ListingGate
 from tdcs.control.dataset.mount.mounting import Mounting
-from tdcs.control.dataset.mount.path_settings import PathSettings
+from tdcs.control.dataset.mount.published_version import PublishedVersion
 from tdcs.control.dataset.mount.shared_mount import Mount, Place
 from tdcs.control.dataset.mount.source_versions import MountManifests
 from tdcs.control.dataset.mount.wakes import Wakes
@@ -263,5 +263,5 @@ class World:
             on_refused=mounting.suspect,
             clock=self.clock,
         )
-        settings = PathSettings(path=path, engine=cache.engine, on_done=changed)
-        return Mount(cluster=cluster, path=path, mounting=mounting, manifests=manifests, settings=settings)
+        version = PublishedVersion(path=path, engine=cache.engine, on_done=changed)
+        return Mount(cluster=cluster, path=path, mounting=mounting, manifests=manifests, version=version)

@@ -25,7 +25,6 @@ from tdcs.control.dataset.mount.mount_report import (
 )
 from tdcs.control.dataset.mount.mount_snapshot import UNHEARD_SECONDS, MountRequest, Snapshot, rests
 from tdcs.control.dataset.mount.mounting import MountOutcome, MountUser
-from tdcs.control.dataset.mount.path_settings import wanted_settings
 from tdcs.control.dataset.mount.read_nodes import HeldBefore
 from tdcs.control.dataset.mount.shared_mount import Mount
 from tdcs.control.dataset.mount.source_versions import awaited_url, manifest_of, manifest_urls
@@ -169,12 +168,8 @@ class MountPass:
         work = self._work(view, before, listed, needs, grant, stands)
         assigner = self.world.assigner(self.mount.cluster)
         assigner.put(path=self.mount.path, assignments=await self._assignments(listed, needs, work))
-        settled = self.mount.settings.apply(
-            wanted_settings(
-                self.mount.path, needs.wants, grant.placements, owned=work.owned, version=listed.digest
-            ),
-            version=view.versions.get(self.mount.path, ""),
-            outages=view.outages,
+        settled = self.mount.version.publish(
+            listed.digest, known=view.versions.get(self.mount.path, ""), outages=view.outages
         )
         current = assigner.current(self.mount.path, states=needs.hosts.agents)
         report = report_of(

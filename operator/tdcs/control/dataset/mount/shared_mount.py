@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from tdcs.control.context import WorkKey
 from tdcs.control.dataset.mount.mount_report import LastPass, MountDecision, MountReport
 from tdcs.control.dataset.mount.mounting import Mounting
-from tdcs.control.dataset.mount.path_settings import PathSettings
+from tdcs.control.dataset.mount.published_version import PublishedVersion
 from tdcs.control.dataset.mount.source_versions import MountManifests
 from tdcs.model.listing_limit import SourcesSize
 
@@ -21,7 +21,7 @@ class Mount:
     Attributes:
         mounting: that it is mounted, with the right keys.
         manifests: its versions.
-        settings: how it is read and protected.
+        version: which of them node plugins hear of.
         lock: held by the pass that works on it.
         last: the last pass; only `reconcile` replaces it.
         users: the Datasets of the last pass; only the pass of a Dataset replaces them. What the mount says next is for
@@ -34,7 +34,7 @@ class Mount:
     path: str
     mounting: Mounting
     manifests: MountManifests
-    settings: PathSettings
+    version: PublishedVersion
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     last: LastPass | None = None
     users: frozenset[WorkKey] = frozenset()
@@ -63,9 +63,9 @@ class Mount:
     def reset(self) -> None:
         """It was mounted again: nothing that was known of its blocks holds any more."""
         self.manifests.reset()
-        self.settings.reset()
+        self.version.reset()
 
     async def close(self) -> None:
         await self.mounting.close()
         await self.manifests.close()
-        await self.settings.close()
+        await self.version.close()
