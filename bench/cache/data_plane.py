@@ -27,13 +27,14 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import click
 from bench.cache.cache_lab import KEYS, Lab, lab
 from bench.cache.socket_bytes import SocketBytes
 from bench.control_plane.operator_scale import resident_mib
 from tests.engine.agents.agent_nodes import AgentCluster, ExportCaches, exports_of
+from tests.support.twins.engine import MemoryEngine
 from tests.unit.control.cluster import Cluster
 
 from tdcs.alluxio import profile
@@ -84,7 +85,7 @@ async def operator_on(
 ) -> AsyncIterator[Cluster]:
     """The controllers on a cache with its agents. `heap`: of its master, in bytes."""
     made = Cluster(
-        engine=agents.engine,  # type: ignore[arg-type]
+        engine=cast(MemoryEngine, None),  # the cache is a real one
         nodes={node: {} for node in agents.nodes},
         settings=Settings(),
         most_wait=math.inf,

@@ -9,18 +9,20 @@ from typing import Any
 import grpc
 
 from tdcs.alluxio.rpc import BLOCK_WORKER, method_types
-from tdcs.model.cache_engine import Block
 from tdcs.trust.identity import Identity
 
 _DEADLINE_SECONDS = 20
+_ROOT_MOUNT = 1
 
 
 async def read_block(
-    target: str, *, block: Block, path: str, length: int, identity: Identity | None = None
+    target: str, *, block: int, length: int, path: str = "", identity: Identity | None = None
 ) -> bytes:
-    """Have the worker at `target` read a block from its source, at a path of the caller's choice, and keep nothing.
+    """What the worker at `target` has of a block, or with a path what it reads there, of the caller's choice, of the
+    mount that every master has.
 
     Args:
+        block: its id.
         length: of the block, in bytes.
         identity: of the caller; None: the worker asks for no certificate.
 
@@ -28,22 +30,23 @@ async def read_block(
         AioRpcError: the worker refused, or could not read.
     """
     request_type, _ = method_types(BLOCK_WORKER, "ReadBlock")
+    elsewhere = {
+        "ufs_path": path,
+        "offset_in_file": 0,
+        "block_size": length,
+        "maxUfsReadConcurrency": 9,
+        "mountId": _ROOT_MOUNT,
+        "no_cache": True,
+    }
     found = b""
     async with _call(target, "ReadBlock", identity) as call:
         await call.write(
             request_type(
-                block_id=block.id | 1 << 62,
+                block_id=block | 1 << 62 if path else block,
                 offset=0,
                 length=length,
                 chunk_size=1 << 20,
-                open_ufs_block_options={
-                    "ufs_path": path,
-                    "offset_in_file": 0,
-                    "block_size": length,
-                    "maxUfsReadConcurrency": 9,
-                    "mountId": block.mount_id,
-                    "no_cache": True,
-                },
+                **({"open_ufs_block_options": elsewhere} if path else {}),
             )
         )
         while len(found) < length:

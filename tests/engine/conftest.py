@@ -4,24 +4,18 @@ Nothing here is skipped: a machine on which FUSE cannot work fails the tier.
 
 * ``alluxio``: the run's cluster; ``own_alluxio(...)`` another one, for a test that breaks things.
 * ``s3``: the S3 server.
-* ``world``: both, as the contract suite wants them.
 * ``bench``: a node with native views, which the file's tests share; ``own_bench``: one of the test's own.
-* ``engine``: an ``AlluxioEngine`` of the test's own on ``alluxio``.
 """
 
 from __future__ import annotations
 
-import asyncio
-import random
-import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
-from tests.engine.contract import BLOCK_SIZE, MIB, SMALL_CAPACITY, mounts
-from tests.engine.loading import placed
-from tests.engine.servers import AlluxioCluster, S3Server, make_home, random_network
+from tests.engine.servers import MIB, SMALL_CAPACITY, AlluxioCluster, S3Server, make_home, random_network
 from tests.engine.views.viewing import (
     Bench,
     ViewClient,
@@ -32,18 +26,14 @@ from tests.engine.views.viewing import (
 )
 from tests.support.dataplane.node import Node
 from tests.support.report import measured, pytest_terminal_summary, pytest_testnodedown
-from tests.support.waiting import eventually_async
 
-from tdcs.alluxio import AlluxioEngine
-from tdcs.model.cache_engine import Block, Credentials, Engine, Source
 from tdcs_local import host, programs
 from tdcs_local.progress import Reporter
 
-__all__ = ["measured", "mounts", "pytest_terminal_summary", "pytest_testnodedown"]
+__all__ = ["measured", "pytest_terminal_summary", "pytest_testnodedown"]
 
 LARGE, SMALL = "node-1", "node-2"
 CAPACITIES = {LARGE: 512 * MIB, SMALL: SMALL_CAPACITY}
-SETTINGS = {"alluxio.user.block.size.bytes.default": f"{BLOCK_SIZE}B"}
 
 
 @pytest.fixture(scope="session")
@@ -105,27 +95,9 @@ def _cluster(
     network: str,
     *,
     workers: Mapping[str, int] = CAPACITIES,
-    overrides: Mapping[str, str] = SETTINGS,
+    overrides: Mapping[str, str] = MappingProxyType({}),
 ) -> AlluxioCluster:
     return AlluxioCluster(home=home, folder=folder, network=network, workers=workers, overrides=overrides)
-
-
-@pytest.fixture
-async def engine(alluxio: AlluxioCluster) -> AsyncIterator[AlluxioEngine]:
-    """An engine on the run's cluster, with both workers registered."""
-    async with AlluxioEngine(master=alluxio.target, block_size=BLOCK_SIZE) as engine:
-        await registered(engine)
-        yield engine
-
-
-async def registered(engine: Engine, *, workers: Sequence[str] = (LARGE, SMALL)) -> None:
-    """Wait until all workers are there."""
-
-    async def all_there() -> bool:
-        return [info.name for info in await engine.workers() if info.live] == [*workers]
-
-    condition: Callable[[], bool | Awaitable[bool]] = all_there
-    await eventually_async(condition, deadline=120)
 
 
 @pytest.fixture(scope="module")
@@ -151,49 +123,3 @@ async def own_bench(s3: S3Server, tmp_path: Path) -> AsyncIterator[Bench]:
     with machine_as_node() as node:
         async with viewing(tiers=tmp_path / "tiers", s3=s3, node=node) as bench:
             yield bench
-
-
-class AlluxioWorld:
-    """What the contract suite wants, on a real cluster."""
-
-    large, small = LARGE, SMALL
-
-    def __init__(self, *, engine: AlluxioEngine, s3: S3Server, alluxio: AlluxioCluster) -> None:
-        self.engine = engine
-        self._s3 = s3
-        self._alluxio = alluxio
-
-    def source(self, files: Mapping[str, int]) -> Source:
-        bucket = f"b-{uuid.uuid4().hex}"
-        self._s3.make_bucket(bucket)
-        self._s3.put_files(
-            bucket, {f"data/{name}": random.randbytes(length) for name, length in files.items()}
-        )
-        return self._s3.source(f"s3://{bucket}/data")
-
-    def write(self, source: Source, name: str, length: int) -> None:
-        bucket, prefix = source.uri.removeprefix("s3://").split("/", 1)
-        self._s3.put(bucket, f"{prefix}/{name}", random.randbytes(length))
-
-    def remove(self, source: Source, name: str) -> None:
-        bucket, prefix = source.uri.removeprefix("s3://").split("/", 1)
-        self._s3.delete(bucket, f"{prefix}/{name}")
-
-    def missing_source(self) -> Source:
-        return self._s3.source(f"s3://missing-{uuid.uuid4().hex}")
-
-    def refused(self, source: Source) -> Source:
-        wrong = Credentials(access_key_id="test-account", secret_access_key="another-secret-51d0b2")
-        return self._s3.source(source.uri, credentials=wrong)
-
-    async def place(self, *, worker: str, blocks: Sequence[Block]) -> None:
-        await placed(self.engine, worker=worker, blocks=blocks)
-
-    async def revive(self, worker: str) -> None:
-        await asyncio.to_thread(self._alluxio.workers[worker].restart)
-
-
-@pytest.fixture
-def world(engine: AlluxioEngine, s3: S3Server, alluxio: AlluxioCluster) -> AlluxioWorld:
-    """The cluster and the S3 server, for the contract suite."""
-    return AlluxioWorld(engine=engine, s3=s3, alluxio=alluxio)

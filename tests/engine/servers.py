@@ -63,6 +63,10 @@ def listens(host: str, port: int) -> bool:
     return False
 
 
+MIB = 1 << 20
+SMALL_CAPACITY = 8 * MIB
+
+
 class S3Server:
     """versitygw over a folder: buckets are folders, objects are files."""
 

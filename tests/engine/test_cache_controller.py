@@ -6,25 +6,24 @@ import asyncio
 import hashlib
 import math
 import random
+import subprocess
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.engine.agents.agent_nodes import AgentCluster, ExportCaches, exports_of
 from tests.engine.conftest import LARGE, SMALL
-from tests.engine.contract import MIB, SMALL_CAPACITY
-from tests.engine.servers import AlluxioCluster, S3Server
-from tests.engine.test_smoke import checksums, source_away
+from tests.engine.servers import MIB, SMALL_CAPACITY, AlluxioCluster, S3Server
 from tests.support.dataplane.agents import put_block
 from tests.support.report import Measured
+from tests.support.twins.engine import MemoryEngine
 from tests.support.waiting import at_this_load, eventually_async
 from tests.unit.control.cluster import Cluster
 
-from tdcs.alluxio.master import Master
-from tdcs.alluxio.rpc import FILE_SYSTEM, RpcFailureError
+from tdcs.alluxio.rpc import FILE_SYSTEM, Rpc, RpcFailureError
 from tdcs.api.names import DEFAULT_CACHE_CLUSTER
 from tdcs.control.context import Settings
 from tdcs.control.operator.native_engine import LOST_SECONDS
@@ -32,12 +31,17 @@ from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS, NODES
 from tdcs.model.manifest import Manifest
 from tdcs.node.agent.disk.tier import Disk
 
-__all__ = ["source_away"]
-
 AFTER_A_LOAD = 5.0
 BEHIND_OUR_BACK = 60.0
 WORKERS = 15.0
 """Seconds after which the status must be true; of a worker, once the master knows (`test_profile` bounds that time)."""
+
+
+@pytest.fixture
+async def source_away(s3: S3Server) -> AsyncIterator[None]:
+    """While the test runs the S3 server answers nobody, so what can be read is in the cache."""
+    yield
+    s3.process.resume()
 
 
 @pytest.fixture
@@ -55,9 +59,9 @@ async def served(own: AlluxioCluster, tmp_path: Path) -> AsyncIterator[tuple[Exp
 @pytest.fixture
 async def cluster(served: tuple[ExportCaches, AgentCluster], s3: S3Server) -> AsyncIterator[Cluster]:
     """Controllers with the product's own rhythms."""
-    caches, agents = served
+    caches, _ = served
     made = Cluster(
-        engine=agents.engine,  # type: ignore[arg-type]
+        engine=cast(MemoryEngine, None),  # the cache is a real one
         nodes={LARGE: {"cache": "yes"}, SMALL: {"cache": "yes"}},
         settings=Settings(),
         most_wait=math.inf,
@@ -119,6 +123,27 @@ async def manifest_of(served: tuple[ExportCaches, AgentCluster], path: str) -> M
 
     await eventually_async(published, deadline=BEHIND_OUR_BACK)
     return agents.manifests.open(digest)
+
+
+async def checksums(folder: Path) -> dict[str, str]:
+    """Every file below a folder with its SHA-256."""
+    output = await _output("find", str(folder), "-type", "f", "-exec", "sha256sum", "{}", "+")
+    lines = (line.split("  ", 1) for line in output.decode().splitlines())
+    return {name.removeprefix(f"{folder}/"): digest for digest, name in lines}
+
+
+async def _output(*command: str) -> bytes:
+    """What another process prints: one that waits for an answer through FUSE cannot even be killed."""
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
+    try:
+        output, errors = await asyncio.wait_for(process.communicate(), timeout=120)
+    finally:
+        if process.returncode is None:
+            process.kill()
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command, output, errors.decode())
+    return output
 
 
 async def as_read_by_jobs(
@@ -210,7 +235,7 @@ async def test_the_status_is_true_soon_after_a_load_a_hand_and_a_death(
     await agents.exported(path, files, *held)
 
     # Alluxio frees nothing of it by hand: it could not be read through again.
-    master = Master(target=own.target, patience=30)
+    master = Rpc(target=own.target, patience=30)
     with pytest.raises(RpcFailureError) as refused:
         await master.unary(
             service=FILE_SYSTEM,

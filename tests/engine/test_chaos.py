@@ -17,15 +17,16 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from tests.engine.agents.agent_nodes import exports_of
 from tests.engine.chaos_world import STEADY, Change, ChaosWorld, PodReads
-from tests.engine.contract import MIB
-from tests.engine.servers import AlluxioCluster, S3Server
+from tests.engine.servers import MIB, AlluxioCluster, S3Server
 from tests.engine.views.viewing import ELSEWHERE, HERE, machine_as_node, viewing
 from tests.support.chaos import steps
 from tests.support.programs.ports import free_ports
+from tests.support.twins.engine import MemoryEngine
 from tests.unit.control.cluster import QUICK, Cluster
 
 from tdcs.control.operator.cache_factory import serve_manifests
@@ -49,7 +50,7 @@ async def test_whatever_is_killed_or_paused_no_byte_is_wrong_and_the_end_is_that
             exports_of(alluxio, folder=tmp_path / "manifests", capacity=CAPACITY)
         )
         operator = Cluster(
-            engine=agents.engine,  # type: ignore[arg-type]
+            engine=cast(MemoryEngine, None),  # the cache is a real one
             nodes={HERE: {}, ELSEWHERE: {}},
             settings=replace(QUICK, give_up_seconds=30.0, listing_seconds=60.0),
             caches=caches.seen_by,

@@ -6,12 +6,13 @@ import uuid
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from tests.engine.agents.agent_nodes import exports_of
 from tests.engine.conftest import LARGE, SMALL
-from tests.engine.contract import SMALL_CAPACITY
-from tests.engine.servers import AlluxioCluster, S3Server
+from tests.engine.servers import SMALL_CAPACITY, AlluxioCluster, S3Server
+from tests.support.twins.engine import MemoryEngine
 from tests.unit.control.cluster import QUICK, Cluster
 
 from tdcs.model.kube_resources import DATASETS, PRELOADS
@@ -24,10 +25,10 @@ STRANGE = ["with blank", "ünïcödé", "a:b", "100%", "x" * 255, "+plus&and", "
 async def cluster(alluxio: AlluxioCluster, s3: S3Server, tmp_path: Path) -> AsyncIterator[Cluster]:
     async with exports_of(alluxio, folder=tmp_path / "manifests", capacity=SMALL_CAPACITY) as (
         caches,
-        agents,
+        _,
     ):
         made = Cluster(
-            engine=agents.engine,  # type: ignore[arg-type]
+            engine=cast(MemoryEngine, None),  # the cache is a real one
             nodes={LARGE: {}, SMALL: {}},
             settings=replace(QUICK, give_up_seconds=30.0, listing_seconds=60.0),
             caches=caches.seen_by,

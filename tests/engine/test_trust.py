@@ -13,26 +13,27 @@ from typing import Any, Final
 import grpc
 import pytest
 from tests.engine import block_reads
-from tests.engine.agents.agent_nodes import agents_of, operator_of
+from tests.engine.agents.agent_nodes import agents_of, master_of
 from tests.engine.block_reads import refusal
 from tests.engine.servers import AlluxioCluster, S3Server, random_network
 from tests.support.certificates import DAY, TestAuthority, now, write_identity
-from tests.support.dataplane.agents import fill
 from tests.support.waiting import eventually_async
 
-from tdcs.alluxio import AlluxioEngine
+from tdcs.alluxio.export_sweep import ExportSweep
+from tdcs.alluxio.exported_files import ExportedFiles, worker_name
 from tdcs.alluxio.rpc import (
     BLOCK_MASTER,
     BLOCK_WORKER,
     CONFIGURATION,
     FILE_SYSTEM,
+    Rpc,
+    RpcFailureError,
     method_types,
 )
 from tdcs.api import names
 from tdcs.model.agent_state import NO_SLOTS
-from tdcs.model.cache_engine import Block, EngineUnavailableError, Source
 from tdcs.trust.certificates import end_of
-from tdcs.trust.identity import Identity
+from tdcs.trust.identity import Identify, Identity
 from tdcs.trust.roles import Role
 
 ONE, TWO = "node-1", "node-2"
@@ -42,7 +43,7 @@ FILES = {f"{number:02}": os.urandom(30_000) for number in range(12)}
 SECRET = b"what is outside of the mounted folder"
 
 CALLS: Sequence[tuple[str, str, str, Mapping[str, Any], frozenset[Role]]] = (
-    ("list mounts", FILE_SYSTEM, "GetMountTable", {}, frozenset({Role.OPERATOR, Role.READER})),
+    ("list mounts", FILE_SYSTEM, "GetMountTable", {}, frozenset()),
     ("keys of a source", MASTER_WORKER, "GetUfsInfo", {"mountId": 1}, frozenset({Role.WORKER})),
     ("free", FILE_SYSTEM, "Free", {"path": "/none", "options": {}}, frozenset()),
     (
@@ -84,17 +85,32 @@ def cluster(
     cluster.stop()
 
 
-@pytest.fixture
-async def engine(cluster: AlluxioCluster) -> AsyncIterator[AlluxioEngine]:
-    async with AlluxioEngine(master=cluster.target, identify=operator_of(cluster)) as engine:
+@asynccontextmanager
+async def calling(
+    cluster: AlluxioCluster, identify: Identify, *, patience: float = 10.0
+) -> AsyncIterator[Rpc]:
+    """Calls to the master with the certificate of the moment."""
+    rpc = Rpc(target=cluster.target, patience=patience, identify=identify)
+    try:
+        yield rpc
+    finally:
+        await rpc.close()
 
-        async def registered() -> bool:
-            return [info.name for info in await engine.workers() if info.live] == [ONE, TWO]
 
-        await eventually_async(
-            registered, deadline=120, describe=lambda: "\n".join(cluster.logs().values())[-3000:]
-        )
-        yield engine
+async def folders(rpc: Rpc) -> list[str]:
+    """The folders at the master's root, as the operator asks for them; it fails when the master does not answer."""
+    return await ExportSweep(master=rpc, root="/", mounts=nothing).folders()
+
+
+async def nothing() -> list[str]:
+    return []
+
+
+async def live(cluster: AlluxioCluster, identity: Identity) -> list[str]:
+    """The workers that the master knows to be alive, as a client asks for them."""
+    async with calling(cluster, lambda: identity) as rpc:
+        answer = await rpc.unary(service=BLOCK_MASTER, method="GetWorkerInfoList", deadline=10)
+    return sorted(worker_name(info.address) for info in answer.workerInfos)
 
 
 def worker_of(cluster: AlluxioCluster) -> str:
@@ -168,18 +184,14 @@ async def answer(
 
 
 async def read_block(
-    target: str, identity: Identity, *, block: Block, path: str, length: int, authorities: bytes
+    target: str, identity: Identity, *, block: int, length: int, authorities: bytes, path: str = ""
 ) -> bytes | grpc.StatusCode:
-    """Have a worker read a block from its source, at a path of the caller's choice."""
+    """Have a worker give a block, or what it reads at a path of the caller's choice."""
     asker = Identity(identity.certificate, identity.key, authorities)
     try:
         return await block_reads.read_block(target, block=block, path=path, length=length, identity=asker)
     except grpc.aio.AioRpcError as failure:
         return failure.code()
-
-
-async def blocks_of(engine: AlluxioEngine, path: str) -> list[Block]:
-    return [block async for page in engine.files(path=path) for file in page for block in file.blocks]
 
 
 async def test_agents_bring_and_a_fuse_client_reads_with_the_certificates_of_their_roles(
@@ -207,7 +219,7 @@ async def test_agents_bring_and_a_fuse_client_reads_with_the_certificates_of_the
 
 @pytest.mark.threat("alluxio-rpc")
 async def test_calls_of_strangers_and_of_other_roles_are_refused(
-    cluster: AlluxioCluster, engine: AlluxioEngine, authority: TestAuthority
+    cluster: AlluxioCluster, authority: TestAuthority
 ) -> None:
     believed = authority.pair.certificate
     strangers: Mapping[str, Identity | None] = {
@@ -241,7 +253,9 @@ async def test_calls_of_strangers_and_of_other_roles_are_refused(
         async with channel(worker_of(cluster), authority.identity(role), authorities=believed) as to:
             code = await answer(to, BLOCK_WORKER, "RemoveBlock", {"block_id": 1})
             assert (code is grpc.StatusCode.PERMISSION_DENIED) == (role is not Role.AGENT), role
-    assert "/evil" not in await engine.mounts()
+    operator = authority.identity(Role.OPERATOR)
+    async with calling(cluster, lambda: operator) as rpc:
+        assert "/evil" not in await folders(rpc)
 
 
 @pytest.mark.threat("agent-others-blocks")
@@ -271,99 +285,54 @@ async def test_an_agent_changes_blocks_at_the_worker_of_its_pod_alone(
 
 
 async def test_blocks_are_read_and_written_by_those_roles_alone_that_need_it(
-    cluster: AlluxioCluster, engine: AlluxioEngine, authority: TestAuthority, tmp_path: Path
+    cluster: AlluxioCluster, authority: TestAuthority, s3: S3Server, tmp_path: Path
 ) -> None:
-    folder = fill(tmp_path / "source", FILES)
-    await engine.mount(path="/datasets/blocks", source=Source(uri=f"file://{folder}"))
-    try:
-        block = (await blocks_of(engine, "/datasets/blocks"))[0]
+    s3.make_bucket("blocks")
+    s3.put_files("blocks", {f"data/{name}": content for name, content in FILES.items()})
+    async with agents_of(cluster, folder=tmp_path / "manifests", capacity=CAPACITY) as agents:
+        version = await agents.version(s3.source("s3://blocks/data"))
+        await agents.give(ONE, version)
+        await agents.exported(version.manifest.path, FILES, ONE)
+        async with master_of(cluster) as master:
+            file = await ExportedFiles(master).find(f"{version.manifest.path}/00")
+        assert file is not None
         believed, worker = authority.pair.certificate, worker_of(cluster)
         for role in Role:
             identity = authority.identity(role)
             got = await read_block(
-                worker,
-                identity,
-                block=block,
-                path=block.source_path,
-                length=100,
-                authorities=believed,
+                worker, identity, block=file.block, length=file.length, authorities=believed
             )
             if role in (Role.WORKER, Role.FUSE):
-                assert got == FILES["00"][:100], role
+                assert got == FILES["00"], role
             else:
                 assert not isinstance(got, bytes), role
                 assert await refusal(worker, "ReadBlock", identity) is grpc.StatusCode.PERMISSION_DENIED, role
             assert await refusal(worker, "WriteBlock", identity) is grpc.StatusCode.PERMISSION_DENIED, role
-    finally:
-        await engine.unmount(path="/datasets/blocks")
 
 
-@pytest.mark.threat("links-through-workers", "path-in-block-read")
-async def test_no_block_is_read_from_outside_of_its_mount_whatever_the_role(
-    cluster: AlluxioCluster, engine: AlluxioEngine, authority: TestAuthority, s3: S3Server, tmp_path: Path
+@pytest.mark.threat("path-in-block-read")
+@pytest.mark.parametrize("role", [Role.WORKER, Role.FUSE])
+async def test_a_worker_reads_no_file_at_a_path_that_a_caller_names(
+    cluster: AlluxioCluster, authority: TestAuthority, tmp_path: Path, role: Role
 ) -> None:
-    folder = fill(tmp_path / "source", FILES)
-    outside = tmp_path / "secrets"
-    outside.mkdir()
-    (outside / "key").write_bytes(SECRET)
-    (tmp_path / "source-2").mkdir()
-    (tmp_path / "source-2" / "key").write_bytes(SECRET)
-    (folder / "link").symlink_to(outside / "key")
-    (folder / "folder").symlink_to(outside)
-    (folder / "inside").symlink_to("00")
-    s3.make_bucket("confined")
-    s3.put_files("confined", {"data/a": b"inside" * 10, "secrets/key": SECRET, "data-2/key": SECRET})
-    await engine.mount(path="/datasets/files", source=Source(uri=f"file://{folder}"))
-    await engine.mount(path="/datasets/objects", source=s3.source("s3://confined/data"))
-    try:
-        file = next(
-            one for one in await blocks_of(engine, "/datasets/files") if one.source_path.endswith("/00")
-        )
-        object_ = (await blocks_of(engine, "/datasets/objects"))[0]
-        identity, believed = authority.identity(Role.WORKER), authority.pair.certificate
-
-        async def read(block: Block, path: str) -> bytes | grpc.StatusCode:
-            return await read_block(
-                worker_of(cluster), identity, block=block, path=path, length=30, authorities=believed
-            )
-
-        for path in (file.source_path, f"{folder}/inside"):
-            assert await read(file, path) == FILES["00"][:30]
-        assert await read(object_, object_.source_path) == (b"inside" * 10)[:30]
-        spellings = [
-            f"{outside}/key",
-            f"file://{outside}/key",
-            f"{folder}/../secrets/key",
-            f"{folder}/x/../../secrets/key",
-            f"{folder}-2/key",
-            f"{folder}/link",
-            f"{folder}/folder/key",
-            f"{folder}\\..\\secrets\\key",
-            f"{folder}/.\t./secrets/key",
-            f"{folder}//../secrets/key",
+    (tmp_path / "key").write_bytes(SECRET)
+    identity, believed = authority.identity(role), authority.pair.certificate
+    root = f"{cluster.folder}/master/root"
+    for number, path in enumerate(
+        (
+            f"{tmp_path}/key",
+            f"file://{tmp_path}/key",
+            f"{root}/../../../{tmp_path}/key",
             "/etc/passwd",
             "/proc/self/environ",
-            "../secrets/key",
+            "../key",
             f"{cluster.trust_folder(ONE)}/tls.key",
-        ]
-        for path in spellings:
-            assert isinstance(await read(file, path), grpc.StatusCode), path
-        for path in (
-            "s3://confined/secrets/key",
-            "s3://confined/data-2/key",
-            "s3a://confined/secrets/key",
-            "/secrets/key",
-            "secrets/key",
-            "s3://confined/secrets/key/",
-            "s3://confined/data/../secrets/key",
-            "/data/../secrets/key",
-            "/data-2/key",
-            "s3://trusted/data/00",
-        ):
-            assert isinstance(await read(object_, path), grpc.StatusCode), path
-    finally:
-        await engine.unmount(path="/datasets/files")
-        await engine.unmount(path="/datasets/objects")
+        )
+    ):
+        got = await read_block(
+            worker_of(cluster), identity, block=number << 24, path=path, length=30, authorities=believed
+        )
+        assert isinstance(got, grpc.StatusCode), path
 
 
 async def test_authority_and_certificates_change_while_everything_runs(
@@ -377,7 +346,7 @@ async def test_authority_and_certificates_change_while_everything_runs(
     hosts = {"master": (Role.MASTER, cluster.master_host)} | {
         node: (Role.WORKER, host) for node, host in cluster.worker_hosts.items()
     }
-    async with AlluxioEngine(master=cluster.target, patience=0.1, identify=lambda: shown[0]) as engine:
+    async with calling(cluster, lambda: shown[0], patience=0.1) as rpc:
 
         def give(signing: TestAuthority, believes: bytes) -> None:
             for name, (role, host) in hosts.items():
@@ -386,7 +355,7 @@ async def test_authority_and_certificates_change_while_everything_runs(
 
         async def served(by: TestAuthority, believes: bytes) -> bool:
             """Whether all processes show a certificate of an authority."""
-            await engine.workers()  # fails when the master does not answer
+            await folders(rpc)
             identity = by.identity(Role.READER, believes=by.pair.certificate)
             targets = [cluster.target] + [
                 f"{host}:{names.WORKER_RPC_PORT}" for host in cluster.worker_hosts.values()
@@ -406,20 +375,19 @@ async def test_authority_and_certificates_change_while_everything_runs(
         old = authority.identity(Role.OPERATOR, believes=both)
 
         async def refused() -> bool:
-            await engine.workers()
+            await folders(rpc)
             async with channel(cluster.target, old, authorities=both) as to:
-                code = await answer(to, FILE_SYSTEM, "GetMountTable", {})
+                code = await answer(to, FILE_SYSTEM, "ListStatus", {"path": "/"})
             return code is grpc.StatusCode.UNAVAILABLE
 
         await eventually_async(refused, deadline=60)
 
         async def both_live() -> bool:
-            return [info.name for info in await engine.workers() if info.live] == [ONE, TWO]
+            return await live(cluster, new.identity(Role.FUSE)) == [ONE, TWO]
 
         await eventually_async(both_live, deadline=60)
         assert end_of(shown[0].certificate) > now()
-    async with AlluxioEngine(
-        master=cluster.target, patience=0.5, identify=lambda: authority.identity(Role.OPERATOR)
-    ) as stranger:
-        with pytest.raises(EngineUnavailableError, match="do not believe each other's certificates"):
-            await stranger.mounts()
+    async with calling(cluster, lambda: authority.identity(Role.OPERATOR), patience=0.5) as stranger:
+        with pytest.raises(RpcFailureError) as failure:
+            await folders(stranger)
+        assert failure.value.code is grpc.StatusCode.UNAVAILABLE

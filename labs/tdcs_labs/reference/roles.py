@@ -30,8 +30,8 @@ _ABOUT: Final = (
 )
 
 _ALLUXIO: Final = (
-    "By gRPC with TLS 1.3. Whatever the role, a worker reads from a source only what is below the folder or prefix "
-    "that was mounted. REST and web ports listen on the pod's own loopback interface.\n"
+    "By gRPC with TLS 1.3. Whatever the role, a worker reads no folder, whose path a caller would name. "
+    "REST and web ports listen on the pod's own loopback interface.\n"
 )
 
 _PROCESSES: Final[Mapping[Role, str]] = MappingProxyType(

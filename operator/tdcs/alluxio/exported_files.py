@@ -13,10 +13,11 @@ from typing import Any, Final, NamedTuple
 
 import grpc
 
-from tdcs.alluxio.master import ESCAPE, worker_name
 from tdcs.alluxio.rpc import FILE_SYSTEM, Rpc, RpcFailureError
 
 _SHORT: Final = 30.0
+
+_ESCAPE: Final = "\uf000"
 
 _TAG: Final = "tdcs"
 _MUST_CACHE: Final = 1
@@ -26,24 +27,25 @@ _BLOCK_BYTES: Final = 1 << 40
 """Any file is one block."""
 
 _TO_ENCODE: Final = re.compile(
-    f"([?\\\\])|([\U00010000-\U0010ffff])|([\ud800-\udfff])|[{ESCAPE}\uf03f\uf05c\ue000-\ue7ff]"
+    f"([?\\\\])|([\U00010000-\U0010ffff])|([\ud800-\udfff])|[{_ESCAPE}\uf03f\uf05c\ue000-\ue7ff]"
 )
 
 
 def for_alluxio(name: str) -> str:
-    """How Alluxio knows what the source calls by this name or path: the reverse of `tdcs.alluxio.master.for_source`."""
+    """How Alluxio knows what the source calls by this name or path: it can hold neither `?` nor a backslash, and no
+    character that takes more than 16 bits. No two names are one there."""
     return _TO_ENCODE.sub(_encoded, name)
 
 
 def _encoded(found: re.Match[str]) -> str:
     if found[1]:
-        return chr(ord(ESCAPE) + ord(found[1]))
+        return chr(ord(_ESCAPE) + ord(found[1]))
     if found[2]:
         beyond = ord(found[2]) - 0x10000
         return chr(0xE000 + (beyond >> 10)) + chr(0xE400 + (beyond & 0x3FF))
     if found[3]:  # a byte that is no text
         return chr(ord(found[3]) + 0x800)
-    return ESCAPE + found[0]
+    return _ESCAPE + found[0]
 
 
 class ExportedFile(NamedTuple):
@@ -137,6 +139,14 @@ class ExportedFiles:
 
 
 _LAST_IN_CONTAINER: Final = (1 << 24) - 1
+
+
+def worker_name(address: Any) -> str:
+    """The node's name that a worker was given (`alluxio.locality.node`), else its host name."""
+    for tier in address.tieredIdentity.tiers:
+        if tier.tierName == "node" and tier.value:
+            return str(tier.value)
+    return str(address.host)
 
 
 def _text(value: bytes | str) -> str:

@@ -16,7 +16,6 @@ from tests.support.dataplane.agents import Version
 from tests.support.programs.ports import free_ports
 from tests.support.waiting import eventually_async
 
-from tdcs.alluxio import AlluxioEngine
 from tdcs.alluxio.exported_files import ExportedFiles, for_alluxio
 from tdcs.alluxio.rpc import Rpc
 from tdcs.api import names
@@ -87,13 +86,11 @@ class AgentCluster:
         self,
         *,
         cluster: AlluxioCluster,
-        engine: AlluxioEngine,
         folder: Path,
         capacity: int | Mapping[str, int],
         identify: Identify | None = None,
     ) -> None:
         self.cluster = cluster
-        self.engine = engine
         self.manifests = ManifestFolder(folder)
         self.nodes = {
             node: AgentNode(
@@ -216,19 +213,12 @@ async def agents_of(
     capacity: int | Mapping[str, int],
 ) -> AsyncIterator[AgentCluster]:
     """Agents beside all workers of a running cluster; see `AgentCluster`."""
-    async with AlluxioEngine(master=cluster.target, identify=operator_of(cluster)) as engine:
-        nodes = sorted(cluster.workers)
-
-        async def registered() -> bool:
-            return [info.name for info in await engine.workers() if info.live] == nodes
-
-        await eventually_async(registered, deadline=120)
-        agents = AgentCluster(cluster=cluster, engine=engine, folder=folder, capacity=capacity)
-        try:
-            await agents.start()
-            yield agents
-        finally:
-            await agents.close()
+    agents = AgentCluster(cluster=cluster, folder=folder, capacity=capacity)
+    try:
+        await agents.start()
+        yield agents
+    finally:
+        await agents.close()
 
 
 @asynccontextmanager

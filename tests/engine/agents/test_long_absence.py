@@ -27,10 +27,10 @@ from tests.support.report import Measured
 from tests.support.waiting import eventually_async
 from tests.unit.control.server import Server
 
-from tdcs.alluxio import AlluxioEngine
+from tdcs.alluxio.export_sweep import ExportSweep
+from tdcs.alluxio.rpc import Rpc, RpcFailureError
 from tdcs.api import names
 from tdcs.control.release_certificates import LOOK_SECONDS, Certificates
-from tdcs.model.cache_engine import EngineUnavailableError
 from tdcs.model.kube_resources import SECRETS
 from tdcs.trust.certificates import Subject, end_of
 from tdcs.trust.roles import Role
@@ -157,6 +157,11 @@ async def in_background(*work: Coroutine[Any, Any, object]) -> AsyncIterator[Non
                 await task
 
 
+async def nothing() -> list[str]:
+    """The paths that are mounted."""
+    return []
+
+
 # Starts of JVMs, and the pauses before one that has ended starts again.
 @pytest.mark.timeout(600)
 async def test_a_cluster_that_was_off_for_100_days_is_ready_by_itself_in_five_minutes(
@@ -173,10 +178,10 @@ async def test_a_cluster_that_was_off_for_100_days_is_ready_by_itself_in_five_mi
         authority=TestAuthority(),  # its certificates are replaced before anything starts
     )
     shown: list[Certificates] = []
-    engine = AlluxioEngine(master=cluster.target, patience=0.5, identify=lambda: shown[-1].identify())
+    master = Rpc(target=cluster.target, patience=0.5, identify=lambda: shown[-1].identify())
+    exports = ExportSweep(master=master, root=names.ENGINE_DATASETS_ROOT, mounts=nothing)
     agents = AgentCluster(
         cluster=cluster,
-        engine=engine,
         folder=tmp_path / "manifests",
         capacity=CAPACITY,
         identify=lambda: shown[-1].identify(),
@@ -190,16 +195,18 @@ async def test_a_cluster_that_was_off_for_100_days_is_ready_by_itself_in_five_mi
     agent = agents.nodes[NODE]
 
     async def live() -> bool:
-        with contextlib.suppress(EngineUnavailableError):
-            return [info.name for info in await engine.workers() if info.live] == [NODE]
+        with contextlib.suppress(RpcFailureError):
+            await exports.folders()
+            return True
         return False
 
     cluster.master.launch()
     try:
         async with in_background(run(cluster.master), run_worker(agent, cluster.workers[NODE])):
             await asyncio.to_thread(cluster.master.wait_ready)
-            with pytest.raises(EngineUnavailableError, match="do not believe each other's certificates"):
-                await engine.workers()
+            with pytest.raises(RpcFailureError) as refused:
+                await exports.folders()
+            assert refused.value.distrusted
             begin = time.monotonic()
             operator = release.operator()
             shown.append(operator)
@@ -222,5 +229,5 @@ async def test_a_cluster_that_was_off_for_100_days_is_ready_by_itself_in_five_mi
         assert seconds + KUBELET_SECONDS < READY_SECONDS
     finally:
         await agents.close()
-        await engine.close()
+        await master.close()
         cluster.stop()

@@ -13,15 +13,16 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 import urllib3
-from tests.engine.agents.agent_nodes import AgentCluster, exports_of
+from tests.engine.agents.agent_nodes import exports_of
 from tests.engine.conftest import LARGE, SMALL
-from tests.engine.contract import SMALL_CAPACITY
-from tests.engine.servers import AlluxioCluster, S3Server
+from tests.engine.servers import SMALL_CAPACITY, AlluxioCluster, S3Server
 from tests.engine.stores import countless_store
 from tests.support.report import Measured
+from tests.support.twins.engine import MemoryEngine
 from tests.unit.control.cluster import QUICK, Cluster
 
 from tdcs.model.kube_resources import DATASETS, PERSISTENT_VOLUMES
@@ -74,21 +75,21 @@ async def most_memory() -> AsyncIterator[list[int]]:
 
 
 @asynccontextmanager
-async def controllers(alluxio: AlluxioCluster, tmp_path: Path) -> AsyncIterator[tuple[Cluster, AgentCluster]]:
+async def controllers(alluxio: AlluxioCluster, tmp_path: Path) -> AsyncIterator[Cluster]:
     """The operator's controllers over the cluster, with the listing that the operator uses."""
     async with exports_of(alluxio, folder=tmp_path / "manifests", capacity=SMALL_CAPACITY) as (
         caches,
-        agents,
+        _,
     ):
         made = Cluster(
-            engine=agents.engine,  # type: ignore[arg-type]
+            engine=cast(MemoryEngine, None),  # the cache is a real one
             nodes={LARGE: {}, SMALL: {}},
             settings=replace(QUICK, listing_seconds=300.0),
             caches=caches.seen_by,
         )
         caches.api = made.server
         async with made as cluster:
-            yield cluster, agents
+            yield cluster
             for _, name in list(cluster.server.store(DATASETS)):
                 await cluster.server.delete(DATASETS, name=name, namespace="n")
             await cluster.until(lambda: not cluster.server.store(DATASETS), deadline=120)
@@ -120,7 +121,7 @@ async def test_five_million_names_that_are_not_allowed_cost_the_operator_nothing
 ) -> None:
     s3.make_bucket("neighbour")
     s3.put_files("neighbour", {f"data/{number}": b"x" * 1000 for number in range(10)})
-    async with controllers(alluxio, tmp_path) as (cluster, agents):
+    async with controllers(alluxio, tmp_path) as cluster:
         rules = [{"name": "stores", "endpoints": [s3.endpoint, countless]}]
         await cluster.create_cache(sources=rules, limits=limits)
         keys = s3.credentials
@@ -137,7 +138,6 @@ async def test_five_million_names_that_are_not_allowed_cost_the_operator_nothing
             )
         pages, others = asked(countless)
         assert "spec.limits.files" in cluster.condition("Ready", "many")["message"]
-        assert await agents.engine.mounts() == {}
         assert not cluster.server.store(PERSISTENT_VOLUMES)
         assert others == 0  # Alluxio asks for more than pages
         measured(

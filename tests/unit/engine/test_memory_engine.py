@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Mapping, Sequence
 
 import pytest
-from tests.engine.contract import BLOCK_SIZE, MIB, SMALL_CAPACITY, EngineContract, blocks_of, mounts
-from tests.engine.contract.world import ListingEngine
 from tests.support.twins.engine import MemoryEngine, Operation
+from tests.unit.engine.contract import BLOCK_SIZE, MIB, SMALL_CAPACITY, EngineContract, blocks_of, mounts
+from tests.unit.engine.contract.world import ListingEngine
 
 from tdcs.model.cache_engine import Block, Credentials, EngineUnavailableError, Source
 

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tdcs.alluxio.exported_files import for_alluxio
-from tdcs.alluxio.master import for_source
 
 HARD = st.text(alphabet=st.sampled_from("?\\/a\uf000\uf03f\uf05c\uf001\ue000\ue400🐈\n")) | st.text()
 
@@ -24,13 +23,11 @@ HARD = st.text(alphabet=st.sampled_from("?\\/a\uf000\uf03f\uf05c\uf001\ue000\ue4
 )
 def test_a_name_is_encoded_with_what_alluxio_can_hold(name: str, encoded: str) -> None:
     assert for_alluxio(name) == encoded
-    assert for_source(encoded) == name
 
 
 @given(name=HARD)
-def test_every_name_comes_back(name: str) -> None:
+def test_every_name_can_be_held(name: str) -> None:
     encoded = for_alluxio(name)
-    assert for_source(encoded) == name
     assert "?" not in encoded
     assert "\\" not in encoded
     assert all(character <= "\uffff" for character in encoded)

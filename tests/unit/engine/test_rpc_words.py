@@ -5,8 +5,7 @@ import re
 import grpc
 import pytest
 
-from tdcs.alluxio.alluxio_engine import engine_error
-from tdcs.alluxio.rpc import RpcFailureError
+from tdcs.alluxio.plain_reason import plain_reason
 from tdcs.model.job_pods import pod_view
 
 CODES = list(grpc.StatusCode)
@@ -24,17 +23,8 @@ def rpc_words(text: str) -> list[str]:
 @pytest.mark.parametrize(
     "text", ["", "io.grpc.StatusRuntimeException: {code}: failed to connect", "safe mode"]
 )
-def test_no_message_of_the_engine_has_words_of_grpc(code: grpc.StatusCode, text: str) -> None:
-    error = engine_error(
-        RpcFailureError(code=code, text=text.format(code=code.name)),
-        attempted="mount s3://pictures",
-        process="the cache's master",
-        path=None,
-        worker=None,
-        of_source=False,
-        secrets=(),
-    )
-    assert not rpc_words(str(error))
+def test_no_reason_has_words_of_grpc(code: grpc.StatusCode, text: str) -> None:
+    assert not rpc_words(plain_reason(text.format(code=code.name)))
 
 
 def test_what_the_kubelet_repeats_of_a_call_is_told_without_the_call() -> None:

@@ -24,7 +24,7 @@ import grpc
 import numpy as np
 
 from tdcs.alluxio.exported_files import ExportedFiles, for_alluxio
-from tdcs.alluxio.mount_properties import plain_reason
+from tdcs.alluxio.plain_reason import plain_reason
 from tdcs.alluxio.rpc import RpcFailureError
 from tdcs.alluxio.worker_blocks import OpenBlockError, PresentBlockError, UnknownBlockError, WorkerBlocks
 from tdcs.model.manifest_format import decoded

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.engine.contract.world import (
+from tests.support.waiting import eventually_async
+from tests.unit.engine.contract.world import (
     SMALL_CAPACITY,
     Mounts,
     World,
     blocks_of,
 )
-from tests.support.waiting import eventually_async
 
 from tdcs.model.cache_engine import (
     NoSuchWorkerError,

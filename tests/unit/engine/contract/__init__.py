@@ -4,9 +4,9 @@ A test class inherits from ``EngineContract`` and gives a fixture ``world``. The
 alone, and clean up their mounts through it.
 """
 
-from tests.engine.contract.mounting import MountingContract
-from tests.engine.contract.workers import WorkersContract
-from tests.engine.contract.world import (
+from tests.unit.engine.contract.mounting import MountingContract
+from tests.unit.engine.contract.workers import WorkersContract
+from tests.unit.engine.contract.world import (
     BLOCK_SIZE,
     MIB,
     SMALL_CAPACITY,

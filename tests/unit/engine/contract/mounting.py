@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.engine.contract.world import (
+from tests.unit.engine.contract.world import (
     BLOCK_SIZE,
     MIB,
     Mounts,
