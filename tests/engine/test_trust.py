@@ -293,7 +293,8 @@ async def test_blocks_are_read_and_written_by_those_roles_alone_that_need_it(
         version = await agents.version(s3.source("s3://blocks/data"))
         await agents.give(ONE, version)
         await agents.exported(version.manifest.path, FILES, ONE)
-        async with master_of(cluster) as master:
+        agent = authority.identity(Role.AGENT)
+        async with master_of(cluster, lambda: agent) as master:
             file = await ExportedFiles(master).find(f"{version.manifest.path}/00")
         assert file is not None
         believed, worker = authority.pair.certificate, worker_of(cluster)
