@@ -41,7 +41,7 @@ run_java() {
     main=$2
     shift 2
     # ALLUXIO_JAVA_OPTS and identity are split at blanks on purpose; lib/* is for Java to expand. Of two readers of one
-    # kind of source Alluxio takes the one that it finds last: that in names/, for which every name is fit for Alluxio.
+    # kind of source Alluxio takes the one that it finds last: that in names/, by which a worker reads no folder.
     # shellcheck disable=SC2086
     set -- "$java" ${ALLUXIO_JAVA_OPTS:-} \
         "-Dalluxio.home=$home" "-Dalluxio.conf.dir=$home/conf" "-Dalluxio.site.conf.dir=${properties%/*}" \
