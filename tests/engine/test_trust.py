@@ -279,7 +279,7 @@ async def test_an_agent_changes_blocks_at_the_worker_of_its_pod_alone(
     assert found == {
         "agent of the pod": grpc.StatusCode.OK,
         "agent": grpc.StatusCode.PERMISSION_DENIED,
-        "operator": grpc.StatusCode.OK,
+        "operator": grpc.StatusCode.PERMISSION_DENIED,
     }
     assert created is grpc.StatusCode.PERMISSION_DENIED
 

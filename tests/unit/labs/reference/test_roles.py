@@ -49,11 +49,13 @@ def test_every_method_of_alluxios_protos_has_a_verdict_for_each_role() -> None:
 
 def test_what_changes_or_shows_the_cache_is_for_those_who_need_it_alone() -> None:
     table = {method.rpartition("/")[2]: set(allowed) for method, allowed in alluxio_rights().items()}
-    assert table["Mount"] == table["Unmount"] == table["SetAttribute"] == {Role.OPERATOR}
+    assert table["Mount"] == table["Unmount"] == table["Remove"] == {Role.OPERATOR}
     assert table["GetUfsInfo"] == {Role.WORKER}, "it answers with the keys of a source"
     assert table["CreateLocalBlock"] == {Role.AGENT}
     assert table["ReadBlock"] == {Role.WORKER, Role.FUSE}
-    assert table["WriteBlock"] == table["Free"] == table["UpdateConfiguration"] == set()
+    assert (
+        table["WriteBlock"] == table["Free"] == table["UpdateConfiguration"] == table["SetAttribute"] == set()
+    )
     assert all(Role.MONITOR not in allowed for allowed in table.values())
 
 
@@ -67,7 +69,7 @@ def test_an_agent_changes_blocks_from_the_worker_pod_alone() -> None:
     }
     assert near == {(Role.AGENT, "CreateLocalBlock"), (Role.AGENT, "RemoveBlock")}
     page = roles.markdown()
-    assert "BlockWorker/RemoveBlock` | `operator`, `agent` of the same pod |" in page
+    assert "BlockWorker/RemoveBlock` | `agent` of the same pod |" in page
     assert "agent@pod alluxio.grpc.block.BlockWorker/RemoveBlock\n" in rights_text()
 
 
