@@ -87,10 +87,10 @@ def test_what_kubectl_apply_refuses_is_not_planned(world: World, tmp_path: Path)
 
 
 FAULTS: dict[str, tuple[Any, Any, str]] = {
-    "a port that does not exist": (
+    "two volumes of one name": (
+        {"volumes": [{"name": "v", "emptyDir": {}}, {"name": "v", "emptyDir": {}}]},
         {},
-        {"ports": [{"containerPort": 99999}]},
-        "must be between 1 and 65535",
+        'duplicate entries for key [name="v"]',
     ),
     "a mount without a volume": (
         {},

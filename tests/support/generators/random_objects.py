@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ TEXTS = (
     "x" * 5000, "30m", "2030-01-01T00:00:00Z", "$(INDEX)", "NaN", "inf", "null",
 )  # fmt: skip
 NUMBERS = (0, 1, 2, 3, 7, -1, 64, 1000, 1 << 31, 1 << 63, -(1 << 70), 10**30)
+_RULES = "x-kubernetes-validations"
 KEYS = ("key", "operator", "values", "name", "image", "limits", "requests", "cpu", "nvidia.com/gpu", "x")
 
 
@@ -52,13 +54,23 @@ def from_schema(schema: Mapping[str, Any], draw: random.Random, *, odd: float = 
         case "boolean":
             return draw.choice((True, False))
         case "integer":
-            return draw.randint(schema.get("minimum", 0), min(schema.get("maximum", 8), 8))
+            least, most = _bounds(schema)
+            return draw.randint(least, max(least, min(most, 8)))
         case "number":
             return draw.random()
+        case "string" if any("a duration" in rule["message"] for rule in schema.get(_RULES, ())):
+            return draw.choice(("30m", "90s", "1h30m", "12h", draw.choice(TEXTS)))
         case "string":
             return draw.choice(("a", "main", "b-1", draw.choice(TEXTS)))
         case _:
             return anything(draw)
+
+
+def _bounds(schema: Mapping[str, Any]) -> tuple[int, int]:
+    """The least and the largest number that the rules of a schema take."""
+    written = " ".join(rule["rule"] for rule in schema.get(_RULES, ()))
+    least, most = re.search(r"self >= (\d+)", written), re.search(r"self <= (\d+)", written)
+    return int(least[1]) if least else 0, int(most[1]) if most else 8
 
 
 def _object(schema: Mapping[str, Any], draw: random.Random, *, odd: float) -> dict[str, Any]:

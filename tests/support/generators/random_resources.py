@@ -58,11 +58,15 @@ def random_object(
     spec = from_schema(schema, draw, odd=draw.choice(odd))
     if isinstance(spec, dict) and resource is DATASETS and draw.random() < 0.7:
         spec["cacheClusterRef"] = {"name": cluster}
+        if draw.random() < 0.5:
+            for field in ("access", "eviction", "sharedWith"):
+                spec.pop(field, None)
         found = spec.get("source")
         if isinstance(found, dict) and draw.random() < 0.7:
             found |= {"uri": source, "secretRef": {"name": keys}}
-            # It has this source instead of another Dataset's; and a store's bandwidth is the least that one declares.
-            for field in ("datasetRef", "options", "bandwidth", "startTime"):
+            # It has this source instead of another Dataset's, with keys and no account; and a store's bandwidth is the
+            # least that one declares.
+            for field in ("datasetRef", "options", "bandwidth", "startTime", "serviceAccountName"):
                 found.pop(field, None)
     if isinstance(spec, dict) and resource is PRELOADS and draw.random() < 0.5:
         spec["datasetRef"] = {"name": dataset}
