@@ -398,6 +398,7 @@ def test_pods_of_jobs_use_no_node_unless_their_namespace_may(world: World, relea
 def test_fields_without_a_value_are_taken_as_a_job_takes_them(world: World, release: str) -> None:
     main = {"name": "main", "image": "x"}
     privileged = {"containers": [{**main, "securityContext": {"privileged": True}}]}
+    probe = {"exec": {"command": ["true"]}}
     world.wait(lambda: "nodeAccessNamespaces" in refusal(world.kube, job(world, **privileged)))
     author = account(world, "author")
     taken: list[Object] = [
@@ -415,7 +416,11 @@ def test_fields_without_a_value_are_taken_as_a_job_takes_them(world: World, rele
         confined(seLinuxOptions={"type": None, "user": None, "role": None}, seccompProfile={"type": None}),
         {"containers": [{**main, "ports": [{"containerPort": 1, "hostPort": None}]}]},
         {"containers": [{**main, "livenessProbe": None, "lifecycle": None}]},
-        {"containers": [{**main, "startupProbe": {"httpGet": None}, "lifecycle": {"preStop": None}}]},
+        {
+            "containers": [
+                {**main, "startupProbe": {**probe, "httpGet": None}, "lifecycle": {"preStop": None}}
+            ]
+        },
     ]
     for pod in taken:
         assert refusal(author, job(world, **pod)) == "", pod
