@@ -70,7 +70,7 @@ class Placement(Model):
     node_count: Annotated[int, Field(ge=1, le=5000)] | None = None
     """How many nodes hold each copy; left out, the fewest that can, or with Replicate every node that can."""
     zones: PlacementZones = "Auto"
-    """How its nodes lie in zones (label topology.kubernetes.io/zone). Auto keeps a partitioned copy in one zone where
+    """How its nodes are in zones (label topology.kubernetes.io/zone). Auto keeps a partitioned copy in one zone where
     it fits, and spreads replicas and further copies over the zones; Together keeps all copies in one zone where they
     fit; Spread puts the nodes of each copy into all zones in turn. What is cached already stays where it is."""
     node_selector: NodeSelector = Field(default={})

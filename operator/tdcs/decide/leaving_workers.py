@@ -92,7 +92,7 @@ def _added(
     nodes: Mapping[str, Mapping[str, Any]],
     zones: Mapping[str, Place],
 ) -> Iterator[str]:
-    """The nodes that get a worker beside those that have one."""
+    """The nodes that get a worker next to those that have one."""
     open_nodes = sorted(new, key=lambda name: (-gpus(nodes[name]), name))
     workers = Counter(zones.get(name, ()) for name in stay)
     for _ in range(min(count, len(open_nodes))):

@@ -67,7 +67,7 @@ def test_a_pod_is_told_how_much_of_its_data_is_in_its_zone() -> None:
     report = explain_pod(PodWorld(pod=asked, datasets=KNOWN, nodes=nodes, pods=[asked]))
 
     assert report.near.startswith(
-        "Of its data lie 60% in its zone (z1): what its node lacks is read from the nearest"
+        "Of its data are 60% in its zone (z1): what its node lacks is read from the nearest"
     )
     assert report.near in printed(report)
     assert explained(mounting("pictures", node="b")).near == ""

@@ -322,7 +322,7 @@ async def test_an_empty_bucket_has_an_empty_version(folder: ManifestFolder) -> N
 
 
 @pytest.mark.failure_mode("object-next-to-folder-of-same-name")
-async def test_of_an_object_beside_a_folder_of_its_name_the_folder_is_listed_and_the_object_named(
+async def test_of_an_object_next_to_a_folder_of_its_name_the_folder_is_listed_and_the_object_named(
     folder: ManifestFolder,
 ) -> None:
     found, manifest = await listed(BucketStore(keys=[b"data/a", b"data/a-b", b"data/a/b"]), folder)

@@ -57,7 +57,7 @@ from tdcs_train.errors import InputError
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Processes that read data, beside each worker of the first stage.",
+    help="Processes that read data, next to each worker of the first stage.",
 )
 @click.option(
     "--profile-steps",

@@ -131,7 +131,7 @@ def explain_pod(world: PodWorld) -> PodReport:
 
 
 def _nearness(node: str, copies: Sequence[CopyOnNodes], *, places: NodePlaces) -> str:
-    """How much of a pod's data lies in the same racks, zones and regions as its node."""
+    """How much of a pod's data is in the same racks, zones and regions as its node."""
     shares, place = shares_of(copies, places=places), places.of.get(node, ())
     parts = [
         f"{shares[level].get(group, 0.0):.0%} in its {places.keys[level].rpartition('/')[2]} ({place[level]})"
@@ -141,7 +141,7 @@ def _nearness(node: str, copies: Sequence[CopyOnNodes], *, places: NodePlaces) -
     if not parts or not any(shares.values()):
         return ""
     return (
-        f"Of its data lie {', '.join(parts)}: what its node lacks is read from the nearest one that has it."
+        f"Of its data are {', '.join(parts)}: what its node lacks is read from the nearest one that has it."
     )
 
 

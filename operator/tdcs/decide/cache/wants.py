@@ -28,7 +28,7 @@ class Want:
         copies: how many copies, each on nodes of its own.
         ids: the copies' ids, see `copy_ids`; empty: they are numbered.
         node_count: nodes of each copy; None: as `plan_copy` says.
-        zones: how the nodes lie in the zones of the cluster.
+        zones: how the nodes are in the zones of the cluster.
         node_selector: labels that its nodes must carry.
         nodes: the only nodes that may hold it; empty: any.
         subset: which part of the data.
