@@ -54,9 +54,9 @@ def _listing_of_made_up_names(title: str, files: int, *, seconds_bar: str = "", 
 
 DATA = (
     Table(
-        title="From a bucket of 100,000 objects of a real store to its manifest, next to Alluxio's master, which lists "
-        "no more",
-        command="python bench/cache/listing.py --files 100000 --old` of commit `a0c097aa",
+        title="From a bucket of 100,000 objects of a real store to its manifest, next to Alluxio's master as it listed "
+        "until commit a0c097aa, which measures both with `--old`",
+        command="python bench/cache/listing.py --files 100000",
         results="listing.jsonl",
         parameters={"files": 100_000},
         figures=(

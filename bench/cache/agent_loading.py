@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 from bench.cache.alluxio_loads import distributed, job_service, master_driven
 from bench.cache.cache_lab import Lab, lab
 from bench.cache.cpu_time import CpuTime, kinds
@@ -45,7 +46,7 @@ from tests.support.waiting import eventually_async
 
 from tdcs.model import slots
 from tdcs.model.agent_state import NO_SLOTS
-from tdcs.model.cache_engine import Credentials, Source
+from tdcs_local.experiment import objects, stock_mount
 
 GIB, MB, KB = 1 << 30, 10**6, 10**3
 BATCH = 20
@@ -95,9 +96,7 @@ def per_file(used: Mapping[str, float], files: int) -> float:
 async def one_node(place: Lab, agents: AgentCluster, version: Version, files: int, *, rounds: int) -> Result:
     """By the agent, and by Alluxio's own ways; of several rounds the last one counts, which finds warm processes."""
     (node,) = agents.nodes
-    path, access = "/datasets/alluxio", version.source
-    keys = Credentials(access_key_id=access.access_key_id, secret_access_key=access.secret_access_key)
-    source = Source(uri=access.uri, options=access.options, credentials=keys)
+    mounted = _mount_of(place, version)
     result: Result = {}
     cpu = CpuTime(pids=agent_kinds(place, agents))
     for name in ("cold", "agent")[-rounds:]:
@@ -112,18 +111,17 @@ async def one_node(place: Lab, agents: AgentCluster, version: Version, files: in
         await emptied(agents, version)
     async with job_service(place.cache) as jobs:
         ways: dict[str, Callable[[], Awaitable[float]]] = {
-            "master_driven": lambda: master_driven(place.cache, path),
-            "distributed_load": lambda: distributed(jobs, path, batch=1),
-            f"distributed_load_batch_{BATCH}": lambda: distributed(jobs, path, batch=BATCH),
+            "master_driven": lambda: master_driven(place.cache, mounted.path),
+            "distributed_load": lambda: distributed(jobs, mounted.path, batch=1),
+            f"distributed_load_batch_{BATCH}": lambda: distributed(jobs, mounted.path, batch=BATCH),
         }
         for name, load in ways.items():
             seconds = []
             for _ in range(rounds):
-                await agents.engine.mount(path=path, source=source)
+                await stock_mount.mount(mounted)
                 cpu.again()
                 seconds.append(await load())
                 used = cpu.report()
-                await agents.engine.unmount(path=path)
                 await asyncio.to_thread(_drop_page_cache)
             result[name] = {
                 "files_per_s": round(files / seconds[-1]),
@@ -136,6 +134,15 @@ async def one_node(place: Lab, agents: AgentCluster, version: Version, files: in
         mine["readable_per_s"] / result["master_driven"]["files_per_s"], 2
     )
     return result
+
+
+def _mount_of(place: Lab, version: Version) -> stock_mount.Request:
+    """The version's bucket in Alluxio, as the experiment has its own; each mount begins without cached data."""
+    access = version.source
+    keys = {"accessKeyId": access.access_key_id, "secretAccessKey": access.secret_access_key}
+    request = objects.stock_mount(keys, identity=None)
+    request.properties["alluxio.underfs.s3.endpoint"] = access.options["endpoint"]
+    return msgspec.structs.replace(request, master=place.cache.target, path="/bench", uri=access.uri)
 
 
 async def peers(place: Lab, agents: AgentCluster, version: Version, files: int, *, rounds: int) -> Result:

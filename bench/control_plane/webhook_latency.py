@@ -87,8 +87,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--calls", type=int, default=3000)
     options = parser.parse_args()
-    known = datasets(count=20, nodes=node_names(100), holders=10)
-    server = api_server(known, pods=waiting_pods(count=100, known=known))
+    nodes = node_names(100)
+    known = datasets(count=20, nodes=nodes, holders=10)
+    server = api_server(known, pods=waiting_pods(count=100, known=known), nodes=nodes)
     ours = [f"team/d{number}" for number in range(10)]
     others = [f"team/scratch-{number}" for number in range(10)]
     with tempfile.TemporaryDirectory(prefix="webhook-latency-") as folder:

@@ -110,7 +110,7 @@ def pipeline(way: str, seed: int, rank: int, epochs: int) -> Clock:
             clock.seconds += running.train(own, count=EVERY).seconds
             clock.updates += EVERY
             running.save(folder)
-            parts = [checkpoint.load(folder, stage=s, step=running.done, plan=PLAN.digest) for s in (0, 1)]
+            parts = [checkpoint.load(folder, stage=s, step=running.done) for s in (0, 1)]
             whole.load_state_dict({name: value for part in parts for name, value in part.model.items()})
             clock.right = digits.right(whole)
     return clock

@@ -13,7 +13,6 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
-from typing import NoReturn
 
 import msgspec
 import pytest
@@ -43,10 +42,6 @@ FILES = [listed(f"train/img-{n:05}.jpg", 4, first_block=n + 1) for n in range(10
 VOLUME = VolumeFolder(cluster="default", parts=tuple(PATH.strip("/").split("/")))
 
 
-def no_lister(*_: object) -> NoReturn:
-    raise AssertionError("nothing is listed here")
-
-
 class Node:
     """A node's disk with the manifest of an agent, and a file that must not be made."""
 
@@ -64,7 +59,7 @@ class Node:
 
     def plugins_manifest(self) -> Manifest:
         """As the plugin has it when a pod is given the volume."""
-        manifests = Manifests(cache_root=str(self.top / "cache"), address=None, lister=no_lister)
+        manifests = Manifests(cache_root=str(self.top / "cache"), address=None)
         return asyncio.run(manifests.of(volume=VOLUME, folder=self.folder, digest=self.digest))
 
     def way_out(self) -> bytes:
@@ -257,7 +252,7 @@ async def test_long_manifests_of_one_cache_keep_no_other_cache_waiting(tmp_path:
     for digest in wrong:
         (given / digest).touch()
         os.truncate(given / digest, 256 << 20)
-    manifests = Manifests(cache_root=root, address=None, lister=no_lister)
+    manifests = Manifests(cache_root=root, address=None)
     folder = dataset_folder(cache_root=root, volume=other)
     copies = [
         asyncio.create_task(manifests.of(volume=other, folder=folder, digest=digest)) for digest in wrong

@@ -187,9 +187,7 @@ def test_a_folder_that_becomes_a_link_after_its_first_use_leads_no_manifest_else
     monkeypatch.setattr(confined_path, "has_openat2", lambda: kernel)
     node = Node(top)
     (node.victim / STAGING_NAME).mkdir()
-    manifests = version_manifests.Manifests(
-        cache_root=str(top), address=None, lister=lambda *_: pytest.fail("not listed")
-    )
+    manifests = version_manifests.Manifests(cache_root=str(top), address=None)
     volume = VolumeFolder(cluster=node.tier.name, parts=("datasets", "1f"))
     staging = manifests._staging(volume)
     write_manifest(staging, node.manifest)

@@ -26,7 +26,7 @@ INSIDE: Final[Mapping[tuple[str, int], set[str]]] = {
 """Who calls what among the pods of a cache."""
 
 OWN: Final[Mapping[tuple[str, int], set[str]]] = {
-    ("master", names.MASTER_RPC_PORT): {"operator", "csi"},
+    ("master", names.MASTER_RPC_PORT): {"operator"},
     ("worker", names.WORKER_RPC_PORT): {"operator"},
     ("worker", names.AGENT_CONTROL_PORT): {"operator", "csi", "reader-holder"},
     ("worker", names.AGENT_BLOCK_PORT): {"csi", "reader-holder"},

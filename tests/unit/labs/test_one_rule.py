@@ -71,7 +71,7 @@ def test_a_run_goes_through_each_policy(monkeypatch: pytest.MonkeyPatch) -> None
         (planning_placement, "plan_copy"),
         (cache_plan, "grant"),
         (cache_plan, "standing"),
-        (node_score, "node_scores"),
+        (node_score, "combined_scores"),
         (gang_turn, "schedule"),
         (engine, "share_loading"),
     )

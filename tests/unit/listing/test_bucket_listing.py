@@ -6,6 +6,7 @@ import itertools
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from aiohttp import web
@@ -24,7 +25,7 @@ from tdcs.listing.page_requests import PageError
 from tdcs.listing.result import Listed
 from tdcs.listing.source_keys import SourceKeys
 from tdcs.listing.source_probe import probe
-from tdcs.model.cache_engine import KeysRefusedError, LimitExceededError, SourceError
+from tdcs.model.cache_engine import EngineError, KeysRefusedError, LimitExceededError, SourceError
 from tdcs.model.listing_limit import ListingLimit
 from tdcs.model.manifest import Manifest
 
@@ -314,6 +315,12 @@ async def test_keys_that_are_refused_are_told(folder: ManifestFolder) -> None:
     store = BucketStore(keys=[], failures={0: (403, b"<Code>SignatureDoesNotMatch</Code>")})
     with pytest.raises(KeysRefusedError, match="secretRef"):
         await listed(store, folder)
+
+
+async def test_a_disk_that_takes_no_manifest_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EngineError, match=f"write the manifest of {MOUNT}.*into .*/file"):
+        await listed(BucketStore(keys=[b"data/a"]), ManifestFolder(tmp_path / "file"))
 
 
 async def test_an_empty_bucket_has_an_empty_version(folder: ManifestFolder) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from tests.support.twins.local_lister import LocalLister
 from tests.unit.listing.conftest import MOUNT, URI, mounted
 
 from tdcs.listing.folder import ManifestFolder
-from tdcs.model.cache_engine import EngineError, NoSuchPathError
+from tdcs.model.cache_engine import NoSuchPathError
 
 
 async def test_a_listing_writes_the_manifest_and_says_its_sums(folder: ManifestFolder) -> None:
@@ -39,11 +37,3 @@ async def test_a_version_that_did_not_change_has_the_same_digest(folder: Manifes
 async def test_a_path_that_is_not_mounted_is_refused_by_name(folder: ManifestFolder) -> None:
     with pytest.raises(NoSuchPathError, match="/datasets/2e"):
         await LocalLister(engine=await mounted({"a": 5}), folder=folder).list(path="/datasets/2e")
-
-
-async def test_a_full_disk_is_an_error_that_names_the_folder(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    lister = LocalLister(engine=await mounted({"a": 5}), folder=ManifestFolder(tmp_path / "file"))
-
-    with pytest.raises(EngineError, match="write the manifest of /datasets/1f"):
-        await lister.list(path=MOUNT)

@@ -447,7 +447,6 @@ def test_each_container_of_a_cache_mounts_the_certificate_of_its_own_role_alone(
         "worker": {"worker-trust"},
         "fuse": {"fuse-trust"},
         "agent": {"agent-trust"},
-        "agent-prepare": {"agent-trust"},
     }
     assert secrets == set(cache_certificates.subjects(plan, nodes=["a"], fuse=True)), (
         "all that is mounted is made"
