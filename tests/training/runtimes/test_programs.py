@@ -9,6 +9,7 @@ from tests.training.runtimes.test_runtimes import needs_deepspeed
 
 from tdcs_train.cli.main import main
 
+pytestmark = pytest.mark.timeout(300)
 MODEL = f"{CHECKOUT / 'tests' / 'training' / 'running' / 'digits.py'}:model"
 INPUT = "node1 -- Input0 input_0 float32[4,6] -- forward_compute_time=0, backward_compute_time=0, "
 LAYER = "node{0} -- Layer{0} -- forward_compute_time=5, backward_compute_time=10, "

@@ -22,6 +22,7 @@ from tdcs_train.plan.profile_text import parse, render
 from tdcs_train.runtimes.inputs import check_replicas, sliced
 from tdcs_train.runtimes.stage_module import arrive, leave
 
+pytestmark = pytest.mark.timeout(300)
 SCRIPT = CHECKOUT / "tests" / "training" / "runtimes" / "runtime_worker.py"
 needs_deepspeed = pytest.mark.skipif(
     importlib.util.find_spec("deepspeed") is None, reason="DeepSpeed is not installed here"
@@ -105,3 +106,9 @@ def test_whole_numbers_travel_as_floating_point_numbers_and_back(dtype: torch.dt
     assert carried.requires_grad
     (arrived,) = arrive([dtype], carried)
     assert torch.equal(arrived, values)
+
+
+def test_a_transposed_tensor_travels_in_the_layout_that_it_is_received_in() -> None:
+    (carried,) = leave(torch.arange(6.0).reshape(2, 3).t())
+    assert carried.is_contiguous()
+    assert carried.tolist() == [[0, 3], [1, 4], [2, 5]]

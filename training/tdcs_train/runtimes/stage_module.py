@@ -62,8 +62,13 @@ class StageModule(nn.Module):
         if self._is_last:
             # What they return to the caller is joined along the first dimension, which a number has not.
             leaving = [value if value.dim() else value.unsqueeze(0) for value in leaving]
-            # PyTorch detaches them in place afterwards, which views refuse.
-            leaving = [value.clone() if value._is_view() else value for value in leaving]
+            # PyTorch detaches them in place afterwards, which views refuse, and expects the layout of new tensors.
+            leaving = [
+                value.clone(memory_format=torch.contiguous_format)
+                if value._is_view() or not value.is_contiguous()
+                else value
+                for value in leaving
+            ]
         else:
             leaving = list(leave(*leaving))
         return tuple(leaving) if len(leaving) > 1 else leaving[0]
@@ -219,7 +224,7 @@ class _Arrive(torch.autograd.Function):
 def _packed(value: torch.Tensor) -> torch.Tensor:
     carrier = _carrier(value.dtype)
     if value.is_floating_point():
-        return value.view_as(value)
+        return value.view_as(value) if value.is_contiguous() else value.contiguous()
     if value.dtype in _BY_VALUE:
         return value.to(carrier)
     return value.contiguous().view(carrier)
