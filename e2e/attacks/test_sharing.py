@@ -53,10 +53,11 @@ def test_a_grant_in_a_status_or_an_annotation_grants_nothing(world: World, paths
     forged = {
         "status": {"mountPath": victim["mountPath"], "claimName": "forged-grant", "state": "Ready", **grant}
     }
-    world.tenant(
+    refused = world.tenant.refused(
         *("patch", "datasets.tdcs.io", "forged-grant", "--subresource=status", "--type=merge"),
         *("-p", json.dumps(forged)),
     )
+    assert "datasets/status" in refused
     said = world.tenant.until("forged-grant", reasons=("NotShared",))
     assert VICTIM in said
     gone(world, "forged-grant")
@@ -68,16 +69,16 @@ def test_what_was_granted_is_all_that_is_read_and_nothing_once_it_is_taken_back(
     world: World, paths: list[str], toolbox: str
 ) -> None:
     share(world, {"namespaces": [world.tenant.namespace], "paths": [paths[0]]})
-    world.tenant.create(reference(world, "borrowed", preload={"paths": [paths[1], paths[0]]}))
-    world.tenant.ready("borrowed")
-    status = world.tenant.dataset("borrowed")["status"]
+    world.tenant.create(reference(world, "granted", preload={"paths": [paths[1], paths[0]]}))
+    world.tenant.ready("granted")
+    status = world.tenant.dataset("granted")["status"]
     assert status["totalFiles"] == 1
     script = (
         "cd /data; find . -type f; cat "
         + " ".join(f"'../data/{each}'" for each in paths[1:])
         + " || echo none"
     )
-    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "borrowed"}}]
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "granted"}}]
     mounts = {"volumeMounts": [{"name": "data", "mountPath": "/data", "readOnly": True}]}
     namespace = world.tenant.namespace
     world.tenant.create(
@@ -90,8 +91,8 @@ def test_what_was_granted_is_all_that_is_read_and_nothing_once_it_is_taken_back(
     world.tenant("delete", "pod", "curious", "--wait=true")
 
     share(world)
-    world.tenant.until("borrowed", reasons=("NotShared",))
-    gone(world, "borrowed")
+    world.tenant.until("granted", reasons=("NotShared",))
+    gone(world, "granted")
     theirs = world.kubectl.get("datasets.tdcs.io", VICTIM, namespace=world.victim) or {}
     assert theirs["status"]["totalFiles"] == len(paths)
 
