@@ -31,8 +31,7 @@ def services(plan: Blueprint) -> list[Object]:
 
 
 def master(plan: Blueprint) -> Object:
-    """The StatefulSet of the master; its journal is on a claim. It lists file sources, so where there are some, it
-    runs on a cache node, which sees them."""
+    """The StatefulSet of the master; its journal is on a claim. It sees no source, and runs on any node."""
     component, journal = names.COMPONENT_MASTER, plan.spec.journal
     storage_class = journal.storage_class_name
     name = names.master_name(cluster=plan.cluster)
@@ -45,7 +44,6 @@ def master(plan: Blueprint) -> Object:
         mounts=[
             {"name": "journal", "mountPath": profile.DATA_FOLDER},
             *cache_certificates.mounts(plan, role=Role.MASTER),
-            *cache_pods.source_mounts(plan),
         ],
     )
     container["ports"] = [{"name": "rpc", "containerPort": names.MASTER_RPC_PORT, "protocol": "TCP"}]
@@ -64,9 +62,7 @@ def master(plan: Blueprint) -> Object:
                 cache_pods.config_volume(plan),
                 pod_security.scratch_volume(),
                 *cache_certificates.volumes(plan, role=Role.MASTER, child=plan.cluster),
-                *cache_pods.source_volumes(plan),
             ],
-            **({"nodeSelector": dict(plan.spec.node_selector)} if plan.spec.all_folders else {}),
         },
         claims=[
             {
@@ -129,7 +125,6 @@ def _alluxio_worker(plan: Blueprint, *, service: str) -> Object:
         mounts=[
             {"name": "blocks", "mountPath": plan.tier_path},
             *cache_certificates.mounts(plan, role=Role.WORKER),
-            *cache_pods.source_mounts(plan),
         ],
     )
     container["ports"] = [{"name": "rpc", "containerPort": names.WORKER_RPC_PORT, "protocol": "TCP"}]

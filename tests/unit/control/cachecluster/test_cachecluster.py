@@ -211,9 +211,10 @@ def test_the_agent_in_a_workers_pod_sees_what_the_worker_sees_as_the_same_user()
     shared = {(mount["name"], mount["mountPath"]) for mount in worker["volumeMounts"]} - {
         ("config", "/etc/alluxio")
     }
-    assert {(mount["name"], mount["mountPath"]) for mount in agent["volumeMounts"]} == shared - {
-        ("tmp", "/tmp")
-    }
+    # The agent alone sees the sources.
+    assert {(mount["name"], mount["mountPath"]) for mount in agent["volumeMounts"]} == (
+        shared - {("tmp", "/tmp")} | {("source-0", "/data/nfs")}
+    )
     assert agent["image"] == preparation["image"] == "tdcs:1"
     for container in (agent, preparation):
         values = {entry["name"]: entry.get("value") for entry in container["env"]}
@@ -380,15 +381,24 @@ def test_the_journal_is_where_it_is_asked_for() -> None:
     assert "storageClassName" not in default["spec"]
 
 
-def test_source_folders_are_seen_read_only_by_master_and_workers_of_cache_nodes() -> None:
+def test_source_folders_are_seen_read_only_and_by_agents_alone() -> None:
     plan = blueprint(sourceFolders=["/mnt/nfs"], nodeSelector={"gpu": "yes"})
-    for made in (cache_children.master(plan), cache_children.worker(plan, node="n")):
-        pod = made["spec"]["template"]["spec"]
-        (volume,) = [one for one in pod["volumes"] if one["name"] == "source-0"]
-        (mount,) = [one for one in container(made)["volumeMounts"] if one["name"] == "source-0"]
-        assert volume["hostPath"]["path"] == mount["mountPath"] == "/mnt/nfs"
-        assert mount["readOnly"] is True
-    assert cache_children.master(plan)["spec"]["template"]["spec"]["nodeSelector"] == {"gpu": "yes"}
+    worker = cache_children.worker(plan, node="n")["spec"]["template"]["spec"]
+    master = cache_children.master(plan)["spec"]["template"]["spec"]
+    (volume,) = [one for one in worker["volumes"] if one["name"] == "source-0"]
+    mounts = [
+        (each["name"], mount)
+        for pod in (worker, master)
+        for each in (*pod["initContainers"], *pod["containers"])
+        for mount in each["volumeMounts"]
+        if mount["name"] == "source-0"
+    ]
+    ((name, mount),) = mounts
+    assert name == "agent"
+    assert volume["hostPath"]["path"] == mount["mountPath"] == "/mnt/nfs"
+    assert mount["readOnly"] is True
+    assert not [one for one in master["volumes"] if one["name"] == "source-0"]
+    assert "nodeSelector" not in master
 
 
 def test_stock_leaves_alluxios_own_settings_of_reading() -> None:
