@@ -138,9 +138,7 @@ def test_no_pod_takes_more_of_its_node_than_is_listed_here(pods: dict[str, Objec
         "worker": {"/var/lib/tdcs/cache/c"},
         "clean": {"/var/lib/tdcs/cache/c"},
         "worker-folders": {"/var/lib/tdcs/cache/c", "/nfs"},
-        "master-folders": {"/nfs"},
         "worker-root": {"/var/lib/tdcs/cache/c", "/nfs"},
-        "master-root": {"/nfs"},
     }
     for name, spec in pods.items():
         paths = {volume["hostPath"]["path"] for volume in spec.get("volumes", ()) if "hostPath" in volume}
