@@ -132,17 +132,17 @@ def _with_bounds_in_words(schema: Schema) -> Schema:
     if schema.get("type") != "integer" or not {"minimum", "maximum"} & schema.keys():
         return schema
     least, most = schema.get("minimum"), schema.get("maximum")
-    found = {key: value for key, value in schema.items() if key not in {"minimum", "maximum"}}
-    known = found.get(_RULES, ())
-    if most is None and any(each["rule"] == f"self >= {least}" for each in known):
-        return found
+    unbounded = {key: value for key, value in schema.items() if key not in {"minimum", "maximum"}}
+    other_rules = unbounded.get(_RULES, ())
+    if most is None and any(each["rule"] == f"self >= {least}" for each in other_rules):
+        return unbounded
     if least is None:
         bound = rule(f"self <= {most}", f"must be {most} or less")
     elif most is None:
         bound = rule(f"self >= {least}", f"must be {least} or more")
     else:
         bound = rule(f"self >= {least} && self <= {most}", f"must be between {least} and {most}")
-    return {**found, _RULES: [bound, *known]}
+    return {**unbounded, _RULES: [bound, *other_rules]}
 
 
 def _joined(definition: Schema, siblings: Schema) -> Schema:

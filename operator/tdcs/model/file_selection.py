@@ -30,9 +30,6 @@ class FileSelection(msgspec.Struct, frozen=True, kw_only=True):
     within: tuple[str, ...] = ()
 
 
-ALL_FILES: Final = FileSelection()
-
-
 def selection_of(uri: str, options: Mapping[str, str]) -> FileSelection:
     """The files that a source's options select; where they exclude nothing of their own, a folder is taken without what
     file systems and filers keep in it for themselves."""

@@ -164,6 +164,7 @@ def place(inputs: PlacementInput) -> tuple[WantPlacement, ...]:
     }
     nodes_of: dict[str, set[str]] = {}
     placements = []
+    zones = {candidate.node.name: candidate.node.zone for candidate in inputs.candidates}
     for want in inputs.wants:
         paths = want.paths
         totals = inputs.totals[paths]
@@ -184,7 +185,6 @@ def place(inputs: PlacementInput) -> tuple[WantPlacement, ...]:
         charges: dict[str, int] = {}
         payers = inputs.payers.get(want.key, ())
         short_of = ""
-        zones = {candidate.node.name: candidate.node.zone for candidate in inputs.candidates}
         plans = _plans_that_stay(
             inputs,
             want,
