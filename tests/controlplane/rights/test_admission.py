@@ -13,6 +13,7 @@ from tests.support.kube import Kube, KubeRequestError, Object
 from tests.support.waiting import eventually
 
 from tdcs.api.cachecluster import CacheClusterSpec
+from tdcs.api.source_uri import endpoint_of
 from tdcs.decide.source_rules import judge_source
 
 __all__ = ["world"]
@@ -51,7 +52,7 @@ def refusal(kube: Kube, obj: Object) -> str:
 
 
 def dataset(world: World, uri: str, endpoint: str | None = None) -> Object:
-    keys = {} if uri.startswith("file") else {"secretRef": {"name": "keys"}}
+    keys = {"secretRef": {"name": "keys"}} if uri.startswith("s3") else {}
     given = {"options": {"endpoint": endpoint}} if endpoint else {}
     return {
         "apiVersion": API_VERSION,
@@ -97,6 +98,12 @@ RULES: list[list[dict[str, Any]]] = [
         },
     ],
     [{"name": "buckets", "buckets": ["shared/team/"]}],
+    [
+        {"name": "web", "endpoints": ["https://data.example"], "buckets": ["sets/a"]},
+        {"name": "hub", "endpoints": ["https://huggingface.co"], "buckets": ["datasets/team", "models/team"]},
+        {"name": "google", "endpoints": ["https://storage.googleapis.com"], "buckets": ["images"]},
+        {"name": "azure", "endpoints": ["https://account.blob.core.windows.net"]},
+    ],
 ]
 URIS = [
     "s3://images",
@@ -115,6 +122,17 @@ ENDPOINTS = [
     "http://[::ffff:169.254.169.254]", "http://[::ffff:7f00:1]", "http://0x7f.1", "http://127.1",
     "http://[::ffff:8.8.8.8]", "http://[::ffff:0:0]", "http://minio.rack.12", "http://2130706433:9000",
 ]  # fmt: skip
+OTHER_STORES: list[tuple[str, str | None]] = [
+    ("https://data.example/sets/a", None), ("https://data.example/sets//a/b/", None), ("https://data.example/sets/ab", None),
+    ("https://data.example", None), ("http://data.example/sets/a", None), ("https://data.example:8443/sets/a", None),
+    ("https://127.0.0.1/sets/a", None), ("http://169.254.169.254/latest", None), ("http://store.tdcs-store.svc/x", None),
+    ("hf://datasets/team/images", None), ("hf://datasets/others/images", None), ("hf://team/model", None),
+    ("hf://models/team/model", None), ("hf://spaces/team/app", None), ("hf://team/model", "https://hub.example"),
+    ("gs://images", None), ("gs://images/a", None), ("gs://other", None), ("gs://images", "https://google.example"),
+    ("az://account/images", None), ("az://another/images", None), ("az://account/images", "https://azure.example"),
+    ("abfss://images@account.dfs.core.windows.net/a", None), ("abfs://images@another.blob.core.windows.net/a", None),
+    ("pvc://claim", None), ("pvc://claim/a/b", None),
+]  # fmt: skip
 FILES = ["file:///etc", "file:///nfs/all", "file:///nfs//all/deep/", "file:///nfs/all2", "file:///nfs/others"]
 
 
@@ -126,7 +144,7 @@ def test_apply_refuses_exactly_the_sources_that_the_operators_rules_refuse(
     assert refusal(kube, dataset(world, "file:///etc")) == ""  # without its CacheCluster it waits
     world.create_cluster()
     sources = [(uri, endpoint) for uri, endpoint in itertools.product(URIS, ENDPOINTS)]
-    sources += [(uri, None) for uri in FILES]
+    sources += [*OTHER_STORES, *((uri, None) for uri in FILES)]
     for number, rules in enumerate(RULES):
         spec = {"sources": rules, "sourceFolders": ["/nfs/shared"] if number == 1 else []}
         kube.patch("CacheCluster", world.cluster, {"spec": spec}, namespace=namespace)
@@ -140,7 +158,7 @@ def test_apply_refuses_exactly_the_sources_that_the_operators_rules_refuse(
                 namespace=namespace,
                 labels={},
                 uri=uri,
-                endpoint=endpoint,
+                endpoint=endpoint_of(uri, named=endpoint),
                 path_style=None,
                 cluster=world.cluster,
             )
