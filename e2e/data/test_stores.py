@@ -27,9 +27,6 @@ from tdcs_local.kind import release
 from tdcs_local.kind.kubectl import Kubectl, Object, unmet
 from tdcs_local.store import operations
 
-# Until the policy about sources takes the origin of a web source for its endpoint: it refuses that Dataset at apply.
-pytestmark = pytest.mark.deep("each store to a node: tests/processes/agent/test_native_cache.py")
-
 SYSTEM = release.NAMESPACE
 CACHE = NAMESPACE = "e2e-stores"
 READER = "reader"

@@ -123,9 +123,11 @@ ENDPOINTS = [
     "http://[::ffff:8.8.8.8]", "http://[::ffff:0:0]", "http://minio.rack.12", "http://2130706433:9000",
 ]  # fmt: skip
 OTHER_STORES: list[tuple[str, str | None]] = [
-    ("https://data.example/sets/a", None), ("https://data.example/sets//a/b/", None), ("https://data.example/sets/ab", None),
+    ("https://data.example/sets/a", None), ("https://data.example/sets//a/b/", None),
+    ("https://data.example/sets/ab", None),
     ("https://data.example", None), ("http://data.example/sets/a", None), ("https://data.example:8443/sets/a", None),
-    ("https://127.0.0.1/sets/a", None), ("http://169.254.169.254/latest", None), ("http://store.tdcs-store.svc/x", None),
+    ("https://127.0.0.1/sets/a", None), ("http://169.254.169.254/latest", None),
+    ("http://store.tdcs-store.svc/x", None),
     ("hf://datasets/team/images", None), ("hf://datasets/others/images", None), ("hf://team/model", None),
     ("hf://models/team/model", None), ("hf://spaces/team/app", None), ("hf://team/model", "https://hub.example"),
     ("gs://images", None), ("gs://images/a", None), ("gs://other", None), ("gs://images", "https://google.example"),

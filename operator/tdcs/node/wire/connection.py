@@ -94,24 +94,36 @@ class PeerConnection(Generic[Q]):
         """Send what is queued, as far as the socket takes it. Raises OSError."""
         self._channel.push(self._answers.out)
 
-    def ready(self, *, now: float) -> None:
+    def ready(self, *, now: float, has_error: bool = False) -> None:
         """Read what has come, and deliver whole answers.
 
+        Args:
+            has_error: the kernel reports an error of the connection.
+
         Raises:
-            OSError: the connection broke.
+            OSError: the connection broke. One with an error of which nothing can be read has broken, too: its owner
+                would be woken for ever by an error that no call takes away.
             FrameError: the peer speaks something else, or refuses.
         """
         self.flush()
+        is_silent = True
         while True:
             wanted = self._answers.hoped()
             try:
                 count = self._channel.receive_into(self._answers.space(wanted))
             except (BlockingIOError, InterruptedError):
+                if has_error and is_silent:
+                    number = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                    reason = (
+                        os.strerror(number) if number else "the kernel reports an error and gives no bytes"
+                    )
+                    raise OSError(number or errno.EIO, reason) from None
                 self.flush()  # what a handshake wants to say
                 self._wait()
                 return
             if not count:
                 raise FrameError("the peer closed the connection")
+            is_silent = False
             self._answers.received(count)
             self.progress_at = now
             greeted = self._answers.greeted

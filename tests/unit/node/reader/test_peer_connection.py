@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from tests.support.certificates import TestAuthority
 
 from tdcs.node.agent.block_service import BlockService
 from tdcs.node.agent.disk.tier import Disk
+from tdcs.node.reader.serving.fetch import Question as PollerQuestion
+from tdcs.node.reader.serving.poller import Poller
 from tdcs.node.wire import frames
 from tdcs.node.wire.connection import PeerConnection, Requested, kept
 from tdcs.node.wire.frames import News, Piece, SourceWanted, Wanted
@@ -23,6 +26,8 @@ from tdcs.trust.contexts import Contexts
 from tdcs.trust.roles import Role
 
 SIZES = (0, 1, 1000, 16_384, 100_000, (1 << 20) - 1, 1 << 20)
+SO_TIMESTAMPING, TX_SOFTWARE, RAW_SOFTWARE = 37, 1 << 1, 1 << 4
+"""linux/net_tstamp.h: note when the kernel has sent something."""
 CONTENTS = {number: os.urandom(size) for number, size in enumerate(SIZES, start=1)}
 
 
@@ -131,6 +136,28 @@ def test_an_agent_that_says_that_an_answer_will_come_is_waited_for(
     ]
     with giver(tmp_path, None) as address:
         assert read(address, questions, None) == [CONTENTS[5], CONTENTS[3], CONTENTS[2]]
+
+
+def test_a_connection_with_an_error_that_no_read_takes_away_is_closed(tmp_path: Path) -> None:
+    """Otherwise its owner is woken without an end: half a core of processor time until the peer ends."""
+    poller = Poller()
+    with giver(tmp_path, None) as address:
+        connection = PeerConnection[PollerQuestion](address=address, deliver=lambda *_: None, now=0.0)
+        poller.add(connection)
+        poller.change(connection)
+        try:
+            # A time that nobody fetches lies in the queue of errors, which reading does not empty.
+            with socket.socket(fileno=os.dup(connection.fd)) as same:
+                same.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPING, TX_SOFTWARE | RAW_SOFTWARE)
+            connection.flush()
+            with pytest.raises(OSError, match="error"):  # noqa: PT012
+                for _ in range(100):
+                    for fd, has_error in poller.poll(5):
+                        assert fd == connection.fd
+                        connection.ready(now=0.0, has_error=has_error)
+        finally:
+            poller.remove(connection)
+            connection.close()
 
 
 @pytest.mark.parametrize(

@@ -169,9 +169,10 @@ class Fetches:
             else:
                 self._poller.change(connection)
 
-    def ready(self, connection: PeerConnection[Question]) -> None:
+    def ready(self, connection: PeerConnection[Question], *, has_error: bool = False) -> None:
+        """Something can be read from a connection, or written to it. `has_error`: the kernel reports an error of it."""
         try:
-            connection.ready(now=self._clock())
+            connection.ready(now=self._clock(), has_error=has_error)
         except (OSError, FrameError, ValueError) as error:
             self._broken(connection, str(error))
         else:

@@ -143,7 +143,7 @@ class Server:
         while True:
             self._reads.fetches.flush()
             self._take_more()
-            for fd in self._poller.poll(_TICK_SECONDS):
+            for fd, has_error in self._poller.poll(_TICK_SECONDS):
                 if fd == self._fd:
                     self._take_requests()
                 elif fd == self._disks.fd:
@@ -151,7 +151,7 @@ class Server:
                 elif fd == self._refusals.fd:
                     self._refusals.ready()
                 elif (connection := self._poller.connection(fd)) is not None:
-                    self._reads.fetches.ready(connection)
+                    self._reads.fetches.ready(connection, has_error=has_error)
             now = time.monotonic()
             if now >= next_tick:
                 next_tick = now + _TICK_SECONDS

@@ -6,6 +6,8 @@ from typing import Final
 from tdcs.node.reader.serving.fetch import Question
 from tdcs.node.wire.connection import PeerConnection
 
+_ERRORS: Final = select.EPOLLERR | select.EPOLLHUP
+
 
 class Poller:
     def __init__(self) -> None:
@@ -13,9 +15,10 @@ class Poller:
         self._connections: Final[dict[int, PeerConnection[Question]]] = {}
         self._masks: Final[dict[int, int]] = {}
 
-    def poll(self, seconds: float) -> list[int]:
-        """Descriptors that something can be done with; waits at most so long for one."""
-        return [fd for fd, _ in self._epoll.poll(seconds)]
+    def poll(self, seconds: float) -> list[tuple[int, bool]]:
+        """Descriptors that something can be done with, each with whether the kernel reports an error of it; waits at
+        most so long for one."""
+        return [(fd, bool(events & _ERRORS)) for fd, events in self._epoll.poll(seconds)]
 
     def connection(self, fd: int) -> PeerConnection[Question] | None:
         """The connection of a descriptor, if it is watched still."""
