@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import multiprocessing
 import os
 import resource
@@ -178,7 +179,8 @@ async def measure(root: Path, source: Source, store: psutil.Process, *, files: i
         of_store = used(store) - of_store
         memory = process.memory_info().rss / 2**20
         began, processor = time.monotonic(), used()
-        async with plugin(root, version.manifest.digest) as views:
+        # The pod that walks has mounted nothing, so the view would be removed during a long walk.
+        async with plugin(root, version.manifest.digest, keep_unused_seconds=math.inf) as views:
             with contextlib.suppress(SourceNotReadyError):  # all is made but what shows it
                 (await views.open(volume=VOLUME)).close()
             note("publish", began, used() - processor)

@@ -92,12 +92,18 @@ class Table:
 
 
 @asynccontextmanager
-async def plugin(root: Path, digest: str) -> AsyncIterator[NodeViews]:
+async def plugin(
+    root: Path, digest: str, *, keep_unused_seconds: float = ViewSettings.keep_unused_seconds
+) -> AsyncIterator[NodeViews]:
     """The node's views, looked after."""
     table = Table({PATH: digest})
     views = NodeViews(
         settings=ViewSettings(
-            node="node-a", cache_root=root / "cache", reader_root=root / "reader", kubelet=root / "kubelet"
+            node="node-a",
+            cache_root=root / "cache",
+            reader_root=root / "reader",
+            kubelet=root / "kubelet",
+            keep_unused_seconds=keep_unused_seconds,
         ),
         engine=lambda _: table,
         guard=HangGuard(threads_per_key=2),
