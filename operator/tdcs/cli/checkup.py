@@ -9,6 +9,8 @@ from typing import Final, Literal
 from tdcs.api import names
 from tdcs.cli.explain.listed_objects import CLUSTER_VIEW, EDIT
 from tdcs.cli.explain.operator_lease import silence
+from tdcs.cli.identity_checkup import REASONS as REASONS_OF_IDENTITIES
+from tdcs.cli.identity_checkup import Accounts, IdentityFinding, identity_checkup
 from tdcs.cli.problems import problems
 from tdcs.cli.webhook_checkup import Webhooks, webhook_checkup
 from tdcs.decide.worker_nodes import gpus
@@ -75,6 +77,7 @@ class Checked:
         is_there: whether there is such a namespace, as far as that is known.
         installed: whether the cluster knows the kinds of TDCS.
         secrets: the fields of each Secret that a Dataset names; None: there is no such Secret.
+        accounts: what was read of the ServiceAccounts that Datasets name.
         drivers: the names of nodes with the driver of TDCS's volumes.
         pod_refusal: why the namespace takes no plain pod; empty: it does.
         plugins: the pods of the node plugin, and of what holds the FUSE sessions of nodes.
@@ -90,6 +93,7 @@ class Checked:
     datasets: Sequence[Object] | None = None
     jobs: Sequence[Object] | None = None
     secrets: Mapping[str, frozenset[str] | None] | None = None
+    accounts: Accounts = field(default_factory=Accounts)
     quotas: Sequence[Object] | None = None
     clusters: Sequence[Object] | None = None
     nodes: Sequence[Object] | None = None
@@ -143,10 +147,12 @@ def _namespace(checked: Checked) -> Iterator[CheckupFinding]:
             "false, capabilities.drop [ALL] and a seccompProfile; the volumes of Datasets are allowed"
         )
         yield CheckupFinding(about="Namespace", state="note", text=text)
+    identities = list(_identities(checked))
     lacks = [
         *_secrets(checked),
+        *(CheckupFinding(about="Namespace", state=one.state, text=one.text) for one in identities),
         *_quotas(checked),
-        *_dataset_problems(checked),
+        *_dataset_problems(checked, explained=_explained(identities)),
         *_plain_pod(checked),
         *_refused_pods(checked),
     ]
@@ -155,7 +161,8 @@ def _namespace(checked: Checked) -> Iterator[CheckupFinding]:
         text = f"its Datasets may not be listed: bind ClusterRole {EDIT} to you"
         yield CheckupFinding(about="Namespace", state="unknown", text=text)
     elif not lacks:
-        text = f"{counted(len(checked.datasets), 'Dataset')}, each with its Secret; no quota is used up"
+        counted_datasets = counted(len(checked.datasets), "Dataset")
+        text = f"{counted_datasets}, each with its Secret or ServiceAccount; no quota is used up"
         yield CheckupFinding(about="Namespace", state="ok", text=text)
 
 
@@ -187,13 +194,32 @@ _LACKS_OF_DATASETS: Final = frozenset({"SecretNotFound", "SecretIncomplete"})
 """Reasons of which `_secrets` says more."""
 
 
-def _dataset_problems(checked: Checked) -> Iterator[CheckupFinding]:
+def _identities(checked: Checked) -> Iterator[IdentityFinding]:
+    labels = None if checked.home is None else checked.home["metadata"].get("labels") or {}
+    yield from identity_checkup(
+        checked.accounts,
+        datasets=checked.datasets or (),
+        clusters=checked.clusters,
+        namespace=checked.namespace,
+        labels=labels,
+    )
+
+
+def _explained(identities: Sequence[IdentityFinding]) -> frozenset[str]:
+    """The Datasets whose identity lacks something that is said already."""
+    return frozenset(title for one in identities if one.state == "lacks" for title in one.datasets)
+
+
+def _dataset_problems(checked: Checked, *, explained: frozenset[str]) -> Iterator[CheckupFinding]:
     """What the operator says of Datasets that need a person: a binding, a rule, a CA, a quota that refuses a claim."""
-    other_datasets = [
-        dataset
-        for dataset in checked.datasets or ()
-        if not _LACKS_OF_DATASETS & {condition.get("reason") for condition in _conditions(dataset)}
-    ]
+    other_datasets = []
+    for dataset in checked.datasets or ():
+        reasons = {condition.get("reason") for condition in _conditions(dataset)}
+        known = _LACKS_OF_DATASETS
+        if dataset["metadata"]["name"] in explained:
+            known |= REASONS_OF_IDENTITIES
+        if not known & reasons:
+            other_datasets.append(dataset)
     for problem in itertools.islice(problems({"Dataset": other_datasets}, now=checked.now), NAMED):
         yield CheckupFinding(
             about="Namespace", state="lacks", text=f"Dataset {problem.name}: {problem.message}"

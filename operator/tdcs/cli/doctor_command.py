@@ -12,6 +12,7 @@ from tdcs.cli.api_client import api_client, connection_options
 from tdcs.cli.checkup import IN_CLUSTER, IN_NAMESPACE, Checked, CheckupFinding, Right, checkup
 from tdcs.cli.console import Console
 from tdcs.cli.explain.operator_lease import read_lease
+from tdcs.cli.identity_checkup import RIGHTS_OF_OPERATOR, AccountAnswer, Accounts, accounts_of
 from tdcs.cli.webhook_checkup import Webhooks, asked_services, ready_endpoints
 from tdcs.kube.api import KubeApi
 from tdcs.kube.errors import ForbiddenError, KubeError, NotFoundError
@@ -22,6 +23,7 @@ from tdcs.model.kube_resources import (
     CSI_NODES,
     DATASETS,
     ENDPOINT_SLICES,
+    LOCAL_SUBJECT_ACCESS_REVIEWS,
     MUTATING_WEBHOOKS,
     NAMESPACES,
     NODES,
@@ -29,6 +31,7 @@ from tdcs.model.kube_resources import (
     RESOURCE_QUOTAS,
     SECRETS,
     SELF_SUBJECT_ACCESS_REVIEWS,
+    SERVICE_ACCOUNTS,
     SERVICES,
     TRAINING_JOBS,
     VALIDATING_WEBHOOKS,
@@ -39,6 +42,9 @@ _MARKS = {"ok": "[green]ok[/green]", "lacks": "[red]lacks[/red]", "note": "note"
 
 NO_RIGHT = "cannot create resource"
 """What the API server says where a user may create no pods."""
+
+_OPERATOR = "app.kubernetes.io/part-of=tdcs,app.kubernetes.io/component=operator"
+"""Labels of the operator's pods."""
 
 _NODE_PLUGIN = "app.kubernetes.io/part-of=tdcs,app.kubernetes.io/component in (csi,reader-holder)"
 """Labels of the pods of the node plugin, and of what holds the nodes' FUSE sessions."""
@@ -103,6 +109,7 @@ async def look(api: KubeApi, *, namespace: str) -> Checked:
         datasets=datasets,
         jobs=await _listed(api, TRAINING_JOBS, namespace=namespace) if installed else None,
         secrets=await _secrets(api, namespace, datasets or ()),
+        accounts=await _accounts(api, namespace, datasets or ()),
         quotas=await _listed(api, RESOURCE_QUOTAS, namespace=namespace),
         clusters=clusters,
         nodes=await _listed(api, NODES),
@@ -192,6 +199,67 @@ async def _secrets(
             return None
         fields_of_secrets[name] = None if secret is None else frozenset(secret.get("data") or {})
     return fields_of_secrets
+
+
+async def _accounts(api: KubeApi, namespace: str, datasets: list[Object] | tuple[Object, ...]) -> Accounts:
+    """The ServiceAccounts that Datasets name, and whether the operator may act as them."""
+    account_names = accounts_of(datasets)
+    if not account_names:
+        return Accounts()
+    operator = await _operator_account(api)
+    answers: dict[str, AccountAnswer] = {}
+    for name in account_names:
+        account, readable = None, True
+        try:
+            account = await api.get(SERVICE_ACCOUNTS, name=name, namespace=namespace)
+        except ForbiddenError:
+            readable = False
+        missing: tuple[tuple[str, str], ...] | None = None
+        with contextlib.suppress(ForbiddenError, NotFoundError):
+            missing = tuple(
+                [
+                    right
+                    for right in RIGHTS_OF_OPERATOR
+                    if not await _may_use_account(api, operator, namespace, name, right)
+                ]
+            )
+        answers[name] = AccountAnswer(account=account, readable=readable, missing_rights=missing)
+    return Accounts(operator=operator, answers=answers)
+
+
+async def _operator_account(api: KubeApi) -> str:
+    """The operator's ServiceAccount as NAMESPACE:NAME; where its pods may not be read, that of the chart's default."""
+    pods = await _listed(api, PODS, namespace=names.SYSTEM_NAMESPACE, labels=_OPERATOR)
+    accounts = (str((pod.get("spec") or {}).get("serviceAccountName") or "") for pod in pods or ())
+    return f"{names.SYSTEM_NAMESPACE}:{next(filter(None, accounts), names.OPERATOR_ACCOUNT)}"
+
+
+async def _may_use_account(
+    api: KubeApi, operator: str, namespace: str, name: str, right: tuple[str, str]
+) -> bool:
+    """Whether the operator has a right on one account, as the API server says."""
+    verb, part = right
+    home, _, _ = operator.partition(":")
+    groups = ["system:serviceaccounts", f"system:serviceaccounts:{home}", "system:authenticated"]
+    attributes = {
+        "namespace": namespace,
+        "verb": verb,
+        "resource": SERVICE_ACCOUNTS.plural,
+        **({"subresource": part} if part else {}),
+        "name": name,
+    }
+    review = {
+        "apiVersion": LOCAL_SUBJECT_ACCESS_REVIEWS.api_version,
+        "kind": LOCAL_SUBJECT_ACCESS_REVIEWS.kind,
+        "metadata": {"namespace": namespace},
+        "spec": {
+            "user": f"system:serviceaccount:{operator}",
+            "groups": groups,
+            "resourceAttributes": attributes,
+        },
+    }
+    answer = await api.create(LOCAL_SUBJECT_ACCESS_REVIEWS, obj=review)
+    return bool((answer.get("status") or {}).get("allowed"))
 
 
 async def _rights(api: KubeApi, namespace: str) -> dict[Right, bool]:

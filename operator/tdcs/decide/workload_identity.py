@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from tdcs.api import names
 from tdcs.api.dataset_source import SourceSpec
 from tdcs.api.sharing import IdentityRule
 from tdcs.api.source_uri import (
@@ -81,6 +82,20 @@ def plan_exchange(
     if scheme == "az":
         return _of_azure(annotations, said, where=where)
     return _of_google(annotations, said, where=where, cluster=cluster)
+
+
+def identity_remedy(*, operator: str, namespace: str, account: str) -> str:
+    """The commands with which the owner of a namespace lets the operator act as one of its accounts.
+
+    Args:
+        operator: its ServiceAccount, as NAMESPACE:NAME.
+    """
+    role = f"{names.IDENTITY_ROLE}-{account}"
+    return (
+        f"kubectl create role {role} --verb=get,create --resource=serviceaccounts,serviceaccounts/token "
+        f"--resource-name={account} -n {namespace} && kubectl create rolebinding {role} --role={role} "
+        f"--serviceaccount={operator} -n {namespace}"
+    )
 
 
 def _of_amazon(

@@ -12,14 +12,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from tdcs.api import names
 from tdcs.api.conditions import IDENTITY_UNANSWERED
 from tdcs.api.dataset_source import SourceSpec
 from tdcs.api.sharing import IdentityRule
 from tdcs.control.background_task import BackgroundTask
-from tdcs.control.context import Context, Settings, WorkKey
+from tdcs.control.context import Context, WorkKey
 from tdcs.decide.problem import RETRY_LATER, RETRY_SOON, Refusal
-from tdcs.decide.workload_identity import TokenExchange, plan_exchange
+from tdcs.decide.workload_identity import TokenExchange, identity_remedy, plan_exchange
 from tdcs.kube.errors import ForbiddenError, KubeError, NotFoundError
 from tdcs.listing.namespace_share import NamespaceShare
 from tdcs.listing.token_exchange import Exchange, ExchangeError, IssuedKeys, exchange_token
@@ -217,24 +216,15 @@ class Identities:
             self._context.queue.add(key)
 
     def _forbidden(self, where: str, *, namespace: str, name: str) -> Refusal:
-        remedy = identity_remedy(settings=self._context.settings, namespace=namespace, account=name)
+        settings = self._context.settings
+        operator = f"{settings.namespace}:{settings.service_account}"
+        remedy = identity_remedy(operator=operator, namespace=namespace, account=name)
         return Refusal(
             reason="IdentityForbidden",
             message=f"the operator may not read {where}, or create tokens of it; allow it for this one account: "
             f"{remedy}",
             retry_after=RETRY_SOON,
         )
-
-
-def identity_remedy(*, settings: Settings, namespace: str, account: str) -> str:
-    """The commands with which the owner of a namespace lets the operator act as one of its accounts."""
-    operator = f"{settings.namespace}:{settings.service_account}"
-    role = f"{names.IDENTITY_ROLE}-{account}"
-    return (
-        f"kubectl create role {role} --verb=get,create --resource=serviceaccounts,serviceaccounts/token "
-        f"--resource-name={account} -n {namespace} && kubectl create rolebinding {role} --role={role} "
-        f"--serviceaccount={operator} -n {namespace}"
-    )
 
 
 def _place(account: Object, plan: TokenExchange, ca_bundle: str, proxy: str) -> Place:
