@@ -61,6 +61,11 @@ class Chosen:
 def choose(*, spec: CacheClusterSpec, observed: Seen, holdings: ScaleInInput) -> Chosen:
     """The nodes that should have a worker."""
     fitting = fitting_nodes(spec=spec, nodes=observed.nodes, present=observed.present)
+    workers = {
+        name: as_worker(node=name, leaving=holdings.draining, holdings=holdings)
+        for name in fitting
+        if name in observed.present
+    }
     following: Following = worker_count.follow_jobs(
         sites=[
             Site(
@@ -70,9 +75,9 @@ def choose(*, spec: CacheClusterSpec, observed: Seen, holdings: ScaleInInput) ->
                 has_readers=name in observed.readers,
                 spare_since=_seconds(observed.idle_since[name]) if name in observed.idle_since else None,
                 gpus=gpus(observed.nodes[name]),
-                loss=worker_count.loss(as_worker(node=name, leaving=holdings.draining, holdings=holdings))
-                if name in observed.present
-                else 0.0,
+                loss=worker_count.loss(workers[name]) if name in workers else 0.0,
+                zone_loss=worker_count.zone_loss(workers[name]) if name in workers else 0.0,
+                zone=holdings.zone(name),
             )
             for name in fitting
         ],

@@ -1,11 +1,11 @@
 """Who leaves on scale-in, and what goes with each worker; which nodes stay or get one; who may not be evicted."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from types import MappingProxyType
-from typing import Any, Final, Protocol
+from itertools import islice
+from typing import Any, Protocol
 
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec
@@ -20,9 +20,6 @@ from tdcs.model.nearness import Place
 
 Store = Mapping[tuple[str, str], Mapping[str, Any]]
 """Objects by namespace and name."""
-
-
-NO_ZONES: Final[Mapping[str, Place]] = MappingProxyType({})
 
 
 class MountReader(Protocol):
@@ -43,6 +40,7 @@ class ScaleInInput:
         complete: whether every mounted Dataset is among them; until then no worker is taken to be drained.
         overdue: whether that has lasted so long that who leaves is chosen all the same.
         readers: how many unfinished TrainingJobs read a mount, by its path.
+        zones: of nodes, where they are known.
     """
 
     draining: frozenset[str] = frozenset()
@@ -51,6 +49,11 @@ class ScaleInInput:
     complete: bool = True
     overdue: bool = False
     readers: Mapping[str, int] = field(default_factory=dict)
+    zones: Mapping[str, Place] = field(default_factory=dict)
+
+    def zone(self, node: str) -> Place:
+        """The zone of a node; empty where it is not known."""
+        return self.zones.get(node, ())
 
 
 def choose_nodes(
@@ -59,7 +62,6 @@ def choose_nodes(
     nodes: Mapping[str, Mapping[str, Any]],
     present: Iterable[str],
     holdings: ScaleInInput | None = None,
-    zones: Mapping[str, Place] = NO_ZONES,
 ) -> list[str]:
     """The names of the nodes that should have a worker.
 
@@ -73,33 +75,20 @@ def choose_nodes(
         nodes: the cluster's nodes, as the API server has them, by name.
         present: nodes that have a worker now. They come first, so that a change of `replicas`, or a new node,
             never moves a cache.
-        zones: the zones of nodes, where they are known.
     """
+    known = holdings or ScaleInInput()
     present_nodes = set(present)
     fitting = fitting_nodes(spec=spec, nodes=nodes, present=present_nodes)
     old = [name for name in fitting if name in present_nodes]
     new = [name for name in fitting if name not in present_nodes]
-    leaving = leavers(nodes=old, count=len(old) - spec.replicas, holdings=holdings or ScaleInInput())
+    leaving = leavers(nodes=old, count=len(old) - spec.replicas, holdings=known)
     stay = [name for name in old if name not in leaving]
-    return sorted([*stay, *_added(new, spec.replicas - len(old), stay=stay, nodes=nodes, zones=zones)])
 
+    def sites(names: Iterable[str]) -> list[worker_count.Site]:
+        return [worker_count.Site(node=name, gpus=gpus(nodes[name]), zone=known.zone(name)) for name in names]
 
-def _added(
-    new: Iterable[str],
-    count: int,
-    *,
-    stay: Iterable[str],
-    nodes: Mapping[str, Mapping[str, Any]],
-    zones: Mapping[str, Place],
-) -> Iterator[str]:
-    """The nodes that get a worker next to those that have one."""
-    open_nodes = sorted(new, key=lambda name: (-gpus(nodes[name]), name))
-    workers = Counter(zones.get(name, ()) for name in stay)
-    for _ in range(min(count, len(open_nodes))):
-        name = min(open_nodes, key=lambda name: (-gpus(nodes[name]), workers[zones.get(name, ())]))
-        open_nodes.remove(name)
-        workers[zones.get(name, ())] += 1
-        yield name
+    added = worker_count.in_turn(sites(new), beside=sites(stay))
+    return sorted([*stay, *(site.node for site in islice(added, max(spec.replicas - len(old), 0)))])
 
 
 def leavers(*, nodes: Collection[str], count: int, holdings: ScaleInInput) -> set[str]:
@@ -109,8 +98,13 @@ def leavers(*, nodes: Collection[str], count: int, holdings: ScaleInInput) -> se
     while len(leaving) < count:
         is_counted = holdings.complete or holdings.overdue
         pool = (begun - leaving) or (set(nodes) - leaving if is_counted else set[str]())
+        workers = Counter(holdings.zone(node) for node in nodes if node not in leaving)
         candidates = [
-            as_worker(node=node, leaving=frozenset(leaving), holdings=holdings) for node in sorted(pool)
+            replace(
+                as_worker(node=node, leaving=frozenset(leaving), holdings=holdings),
+                zone_workers=workers[holdings.zone(node)],
+            )
+            for node in sorted(pool)
         ]
         first = worker_count.leaves_first(candidates)
         if first is None:
@@ -121,6 +115,8 @@ def leavers(*, nodes: Collection[str], count: int, holdings: ScaleInInput) -> se
 
 def as_worker(*, node: str, leaving: frozenset[str], holdings: ScaleInInput) -> worker_count.Worker:
     """The policy's view of a worker, assuming that the workers of `leaving` are gone too."""
+    zone = holdings.zone(node)
+    elsewhere = frozenset(name for name, other in holdings.zones.items() if other != zone)
     return worker_count.Worker(
         node=node,
         held=tuple(
@@ -128,6 +124,9 @@ def as_worker(*, node: str, leaving: frozenset[str], holdings: ScaleInInput) -> 
                 dataset=mount.path,
                 held_bytes=mount.bytes_on(node),
                 last_copy_bytes=mount.last_copies(node=node, draining=leaving),
+                last_in_zone_bytes=mount.last_copies(node=node, draining=leaving | elsewhere)
+                if elsewhere
+                else 0,
                 worth=float(holdings.readers.get(mount.path, 0)),
             )
             for mount in holdings.mounts

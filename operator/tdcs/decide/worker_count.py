@@ -5,14 +5,18 @@ as the minimum says, and as the data that jobs need takes room. Shrinking: a wor
 while, for the next job may come soon, so that the cache does not swing; then it leaves. What may leave is chosen so
 that the worker whose loss costs least goes first. Its loss is the bytes that are nowhere else, weighted by the demand
 for their dataset; bytes that have another copy cost nothing. Before it leaves, its last copies move to other nodes as
-the grants of the cache manager say (`tdcs.decide.cache.grants`), which are made without it.
+the grants of the cache manager say (`tdcs.decide.cache.grants`), which are made without it. Of workers that cost the
+same the one goes whose zone has its bytes elsewhere, too: others there would have to read them from another zone.
 
 Limits: moving takes time that is not planned.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+
+from tdcs.model.nearness import Place
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,6 +30,8 @@ class Site:
         has_readers: whether a pod that reads data of the cache runs there.
         spare_since: since when nothing calls for its worker; None when something did at the last look.
         loss: see :func:`loss`.
+        zone_loss: see :func:`zone_loss`.
+        zone: its zone; empty where that is not known.
     """
 
     node: str
@@ -35,6 +41,8 @@ class Site:
     spare_since: float | None = None
     gpus: int = 0
     loss: float = 0.0
+    zone_loss: float = 0.0
+    zone: Place = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,6 +91,7 @@ class Held:
     Attributes:
         held_bytes: bytes on the node.
         last_copy_bytes: those of them that are on no other node.
+        last_in_zone_bytes: those of them that are on no other node of its zone.
         worth: how much it is wanted, in any unit that all of them share: store bandwidth saved per byte
             (`load_order.saved_per_byte`), or the number of jobs that read it; 0 when nobody does.
     """
@@ -90,16 +99,22 @@ class Held:
     dataset: str
     held_bytes: int
     last_copy_bytes: int
+    last_in_zone_bytes: int = 0
     worth: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Worker:
-    """A cache worker as scale-in sees it."""
+    """A cache worker as scale-in sees it.
+
+    Attributes:
+        zone_workers: how many workers its zone has, with itself.
+    """
 
     node: str
     held: tuple[Held, ...] = ()
     runs_jobs: bool = False
+    zone_workers: int = 1
 
 
 def follow_jobs(*, sites: Sequence[Site], bounds: Bounds, now: float) -> Following:
@@ -125,14 +140,11 @@ def follow_jobs(*, sites: Sequence[Site], bounds: Bounds, now: float) -> Followi
     new = [site for site in sites if site.has_readers and not site.has_worker]
     long_idle = [site for site in idle if site not in recent]
     empty = [site for site in sites if not site.has_worker and not site.has_readers]
-    first = [
-        *sorted(alongside, key=_stays),
-        *sorted(recent, key=_stays),
-        *sorted(new, key=lambda site: (-site.gpus, site.node)),
-    ]
+    first = [*sorted(alongside, key=_stays), *sorted(recent, key=_stays)]
+    first += in_turn(new, beside=first)
     chosen = first[:most]
-    fill = [*sorted(long_idle, key=_stays), *sorted(empty, key=lambda site: (-site.gpus, site.node))]
-    chosen += fill[: max(least - len(chosen), 0)]
+    chosen += sorted(long_idle, key=_stays)[: max(least - len(chosen), 0)]
+    chosen += list(in_turn(empty, beside=chosen))[: max(least - len(chosen), 0)]
     with_readers = sum(site.has_readers for site in chosen)
     without = sorted((site for site in chosen if not site.has_readers), key=_stays)
     spare = {
@@ -148,14 +160,31 @@ def follow_jobs(*, sites: Sequence[Site], bounds: Bounds, now: float) -> Followi
     )
 
 
+def in_turn(sites: Iterable[Site], *, beside: Iterable[Site]) -> Iterator[Site]:
+    """Nodes without a worker, in the order in which they get one: those with the most GPUs, since jobs will run next to
+    the data, and of equal ones those in the zone with the fewest workers.
+
+    Args:
+        beside: the nodes that have a worker.
+    """
+    workers = Counter(site.zone for site in beside)
+    open_sites = sorted(sites, key=lambda site: (-site.gpus, site.node))
+    while open_sites:
+        site = min(open_sites, key=lambda site: (-site.gpus, workers[site.zone]))
+        open_sites.remove(site)
+        workers[site.zone] += 1
+        yield site
+
+
 def _is_recent(site: Site, bounds: Bounds, now: float) -> bool:
     return site.spare_since is None or now - site.spare_since < bounds.idle_seconds
 
 
-def _stays(site: Site) -> tuple[bool, bool, bool, float, str]:
+def _stays(site: Site) -> tuple[bool, bool, bool, float, float, str]:
     """Sorts to the front who stays of too many: who has a worker that does not drain, was called for at the last look,
     and would be missed most."""
-    return (not site.has_worker, site.draining, site.spare_since is not None, -site.loss, site.node)
+    is_spare = site.spare_since is not None
+    return not site.has_worker, site.draining, is_spare, -site.loss, -site.zone_loss, site.node
 
 
 def loss(worker: Worker) -> float:
@@ -163,6 +192,22 @@ def loss(worker: Worker) -> float:
     return sum(holding.last_copy_bytes * (holding.worth + 1e-12) for holding in worker.held)
 
 
+def zone_loss(worker: Worker) -> float:
+    """The cost of losing a worker for its zone: bytes that others there would read from another one, weighted so."""
+    return sum(holding.last_in_zone_bytes * (holding.worth + 1e-12) for holding in worker.held)
+
+
 def leaves_first(workers: Sequence[Worker]) -> Worker | None:
-    """The worker whose loss costs least; one without jobs before one with."""
-    return min(workers, key=lambda worker: (worker.runs_jobs, loss(worker), worker.node), default=None)
+    """The worker whose loss costs least; one without jobs before one with, and of equal ones one whose zone loses
+    least, or has the most workers."""
+    return min(
+        workers,
+        key=lambda worker: (
+            worker.runs_jobs,
+            loss(worker),
+            zone_loss(worker),
+            -worker.zone_workers,
+            worker.node,
+        ),
+        default=None,
+    )

@@ -1,6 +1,7 @@
 """How many cache workers, and which one leaves."""
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -226,3 +227,24 @@ def test_who_leaves_does_not_depend_on_the_order_and_runs_no_job_while_another_r
     assert (first is None) == (not workers)
     if first is not None and first.runs_jobs:
         assert all(one.runs_jobs for one in workers)
+
+
+def zoned(name: str, zone: str, **changes: Any) -> Site:
+    return replace(site(name, **changes), zone=(zone,))
+
+
+def test_a_cache_that_follows_jobs_keeps_a_worker_in_each_zone() -> None:
+    sites = [
+        zoned("a", "x", state="w", spare=0),
+        zoned("b", "x", state="w", spare=0),
+        replace(zoned("c", "y", state="w", spare=0), zone_loss=9.0),
+    ]
+    following = follow_jobs(sites=sites, bounds=Bounds(minimum=2, idle_seconds=1), now=100.0)
+    assert following.nodes == ("a", "c")
+
+
+def test_new_workers_of_a_cache_that_follows_jobs_are_in_the_zones_with_the_fewest() -> None:
+    sites = [zoned("a", "x", state="wr"), zoned("b", "x"), zoned("c", "y"), zoned("d", "y")]
+    following = follow_jobs(sites=sites, bounds=Bounds(minimum=3), now=100.0)
+    assert following.nodes == ("a", "b", "c")
+    assert follow_jobs(sites=sites, bounds=Bounds(minimum=2), now=100.0).nodes == ("a", "c")

@@ -17,7 +17,7 @@ from tdcs.decide.place import placement_input
 from tdcs.decide.place.slot_nodes import RESERVE_RATIO
 from tdcs.model.cache_view import CacheView
 from tdcs.model.kube_objects import Object
-from tdcs.model.nearness import level_of_zones, place_of, zone_of
+from tdcs.model.nearness import Place, level_of_zones, place_of, zone_of
 
 LEDGER_PATIENCE = 60.0
 """Seconds after which who leaves is chosen though not every mounted Dataset has been looked at."""
@@ -57,25 +57,23 @@ class Membership:
             if may_cache(node, answers=name in answering)
         }
         present = [node_of(child) for child in sets]
-        nothing = ScaleInInput(draining=frozenset(node_of(child) for child in sets if is_leaving(child)))
+        nothing = ScaleInInput(
+            draining=frozenset(node_of(child) for child in sets if is_leaving(child)),
+            zones=self._zones(nodes),
+        )
         if cluster.spec.scaling.follow_jobs:
             return self._followed(cluster, sets, name, view, nodes=nodes, nothing=nothing)
         known = cluster.status.conditions if cluster.status is not None else ()
         off = job_followers.off() if any(one.type == names.FOLLOWS_JOBS for one in known) else None
-        keys = self._context.settings.topology_labels
-        zones = {
-            node: zone_of(place_of(obj["metadata"].get("labels"), keys), level=level_of_zones(keys))
-            for node, obj in nodes.items()
-        }
         wanted = leaving_workers.choose_nodes(
-            spec=cluster.spec, nodes=nodes, present=present, holdings=nothing, zones=zones
+            spec=cluster.spec, nodes=nodes, present=present, holdings=nothing
         )
         if set(present) <= set(wanted):
             self._incomplete_since.pop(name, None)
             return Members(nodes=wanted, holdings=nothing, finding=off)
-        holdings = self._holdings(name, sets)
+        holdings = self._holdings(name, sets, zones=nothing.zones)
         wanted = leaving_workers.choose_nodes(
-            spec=cluster.spec, nodes=nodes, present=present, holdings=holdings, zones=zones
+            spec=cluster.spec, nodes=nodes, present=present, holdings=holdings
         )
         return Members(nodes=wanted, holdings=holdings, finding=off)
 
@@ -110,7 +108,7 @@ class Membership:
         holdings = nothing
         chosen = job_followers.choose(spec=cluster.spec, observed=seen, holdings=holdings)
         if job_followers.needs_holdings(chosen, seen):
-            holdings = self._holdings(name, sets)
+            holdings = self._holdings(name, sets, zones=nothing.zones)
             if not (holdings.complete or holdings.overdue):
                 seen = replace(seen, needed_bytes=None)
             chosen = job_followers.choose(spec=cluster.spec, observed=seen, holdings=holdings)
@@ -137,7 +135,14 @@ class Membership:
         needs = self._data.needs(name)
         return needs.bytes if needs.complete or cluster.status is None else cluster.status.wanted_bytes
 
-    def _holdings(self, name: str, sets: list[Object]) -> ScaleInInput:
+    def _zones(self, nodes: Mapping[str, Object]) -> dict[str, Place]:
+        keys = self._context.settings.topology_labels
+        return {
+            node: zone_of(place_of(obj["metadata"].get("labels"), keys), level=level_of_zones(keys))
+            for node, obj in nodes.items()
+        }
+
+    def _holdings(self, name: str, sets: list[Object], *, zones: Mapping[str, Place]) -> ScaleInInput:
         stores, mounts = self._context.stores, self._data.ledgers(name)
         expected = placement_input.expected_paths(datasets=stores.datasets, cluster=name)
         complete = expected <= {mount.path for mount in mounts}
@@ -151,4 +156,5 @@ class Membership:
             complete=complete,
             overdue=self._clock() - since > LEDGER_PATIENCE,
             readers=leaving_workers.readers_of(mounts=mounts, jobs=stores.live_jobs()),
+            zones=zones,
         )

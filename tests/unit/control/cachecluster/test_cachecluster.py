@@ -10,7 +10,7 @@ from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec, CacheClusterStatus, CacheWorker
 from tdcs.control.cachecluster import cache_children, cache_pods, stock_client
 from tdcs.control.cachecluster.blueprint import Blueprint
-from tdcs.decide.leaving_workers import choose_nodes
+from tdcs.decide.leaving_workers import ScaleInInput, choose_nodes
 from tdcs.decide.worker_nodes import (
     FuseView,
     progress,
@@ -72,7 +72,12 @@ def test_new_workers_go_to_the_zones_with_the_fewest() -> None:
     nodes = {name: node(name) for name in "abcdef"}
     zones = dict(zip("abcdef", [("x",), ("x",), ("x",), ("y",), ("y",), ("z",)], strict=True))
     found = {
-        count: choose_nodes(spec=CacheClusterSpec(replicas=count), nodes=nodes, present=("a",), zones=zones)
+        count: choose_nodes(
+            spec=CacheClusterSpec(replicas=count),
+            nodes=nodes,
+            present=("a",),
+            holdings=ScaleInInput(zones=zones),
+        )
         for count in (2, 3, 4)
     }
     assert found == {2: ["a", "d"], 3: ["a", "d", "f"], 4: ["a", "b", "d", "f"]}

@@ -77,6 +77,37 @@ def test_two_that_hold_the_same_bytes_do_not_both_leave() -> None:
     assert first(2, mounts=mounts) == {"a", "c"}
 
 
+ZONED = {"a": ("x",), "b": ("x",), "c": ("y",), "d": ("y",)}
+EVERYWHERE = frozenset("abcd")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "held_by", "zones", "order"),
+    [
+        # All hold all: c is the only one of its zone, so it goes last.
+        ("abc", {ABC: 90}, {"a": ("x",), "b": ("x",), "c": ("y",)}, ["a", "b"]),
+        ("abc", {ABC: 90}, {"a": ("y",), "b": ("x",), "c": ("x",)}, ["b", "a"]),
+        # One of each zone goes before the last of either.
+        ("abcd", {EVERYWHERE: 90}, ZONED, ["a", "c"]),
+        # Who holds nothing, or what its zone has twice, goes before who holds the zone's only copy.
+        ("abcd", {frozenset("abc"): 90}, ZONED, ["a", "d"]),
+        # A last copy costs more than a zone's.
+        ("abc", {AB: 50, C: 5}, {"a": ("x",), "b": ("y",), "c": ("y",)}, ["b", "c"]),
+        # Nothing is held: the zone with the most workers gives one up.
+        ("abc", {}, {"a": ("y",), "b": ("x",), "c": ("x",)}, ["b", "a"]),
+        # Zones of nothing known, and one zone: as without them.
+        ("abc", {ABC: 90}, {}, ["a", "b"]),
+        ("abc", {ABC: 90}, dict.fromkeys("abc", ("x",)), ["a", "b"]),
+    ],
+)
+def test_a_zone_keeps_its_copy_while_others_hold_two(
+    nodes: str, held_by: Mapping[frozenset[str], int], zones: Mapping[str, tuple[str]], order: list[str]
+) -> None:
+    holdings = ScaleInInput(mounts=[mount(held_by=held_by)], zones=zones)
+    for count in (1, 2):
+        assert leavers(nodes=nodes, count=count, holdings=holdings) == set(order[:count])
+
+
 def test_nobody_is_chosen_before_it_is_known_what_is_where_but_those_that_began_go_on() -> None:
     assert first(2, complete=False) == set()
     assert first(2, complete=False, draining=B) == {"b"}
