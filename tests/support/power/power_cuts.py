@@ -101,16 +101,19 @@ def cuts(disk: LoggedDisk, *, count: int, seed: int, work: Path, until: int) -> 
     rng = random.Random(seed)
     entries = list(_entries(disk.log, until=until))
     moments = sorted(rng.randrange(1, len(entries) + 1) for _ in range(count))
-    base, image, folder = work / "flushed", work / "cut", work / "after"
+    base, folder = work / "flushed", work / "after"
     folder.mkdir()
     shutil.copyfile(disk.before, base)
     applied = 0
     with open(base, "r+b", buffering=0) as flushed, open(disk.log, "rb", buffering=0) as log:
-        for moment in moments:
+        for number, moment in enumerate(moments):
             last_flush = max((n for n in range(applied, moment) if not entries[n].length), default=applied)
             for entry in entries[applied:last_flush]:
                 _apply(entry, log=log.fileno(), to=flushed.fileno())
             applied = last_flush
+            # A file of its own: another mount namespace can have the last one mounted still, and its loop device, with
+            # what the kernel remembers of its content, would be used again.
+            image = work / f"cut-{number}"
             shutil.copyfile(base, image)
             with open(image, "r+b", buffering=0) as torn:
                 for entry in entries[applied:moment]:
@@ -123,6 +126,7 @@ def cuts(disk: LoggedDisk, *, count: int, seed: int, work: Path, until: int) -> 
                         )
             with _mounted(image, folder):
                 yield folder
+            image.unlink()
 
 
 def _apply(entry: _Write, *, log: int, to: int, sectors: float | None = None) -> None:
