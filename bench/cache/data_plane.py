@@ -38,7 +38,7 @@ from tests.support.twins.engine import MemoryEngine
 from tests.unit.control.cluster import Cluster
 
 from tdcs.alluxio import profile
-from tdcs.alluxio.profile import FILE_BYTES
+from tdcs.alluxio.master_room import FILE_BYTES
 from tdcs.control.context import Settings
 from tdcs.control.operator.operator_command import spare_lasting_objects
 from tdcs.model.kube_resources import CACHE_CLUSTERS

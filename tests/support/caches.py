@@ -11,6 +11,7 @@ from tests.support.twins.local_lister import LocalLister
 from tdcs.control.cache_registry import Cache, CachePool
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.other_node import OtherNodes
+from tdcs.model.export_view import ExportView
 from tdcs.model.listing_limit import CheckSize
 
 
@@ -23,6 +24,7 @@ class MemoryCaches(CachePool):
 
     Attributes:
         agents: what a test looks into, or makes fail.
+        exports: what Alluxio's master said last; None: there is none.
     """
 
     def __init__(self, engine: MemoryEngine, *, check_size: CheckSize | None = None) -> None:
@@ -30,6 +32,7 @@ class MemoryCaches(CachePool):
         self._disk = tempfile.TemporaryDirectory(prefix="tdcs-manifests-", ignore_cleanup_errors=True)
         folder = ManifestFolder(Path(self._disk.name))
         self.agents = MemoryAgents(engine=engine, manifests=folder.open)
+        self.exports: ExportView | None = None
         lister = LocalLister(engine=engine, folder=folder)
         cache = Cache(
             engine=engine,
@@ -38,6 +41,7 @@ class MemoryCaches(CachePool):
             check_size=check_size or engine.count_source,
             check_keys=engine.check_keys,
             count_elsewhere=OtherNodes(self.agents),
+            exports=lambda: self.exports,
         )
         super().__init__(make=lambda _: cache, folder=folder)
 

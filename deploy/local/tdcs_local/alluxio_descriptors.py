@@ -25,6 +25,7 @@ PROTOS = (
     "grpc/block_worker.proto",
     "grpc/file_system_master.proto",
     "grpc/meta_master.proto",
+    "grpc/metric_master.proto",
 )
 
 

@@ -276,13 +276,3 @@ def render_properties(properties: Mapping[str, str]) -> str:
 def _escaped(text: str) -> str:
     body = text.translate(_ESCAPES)
     return body.replace(" ", "\\ ", 1) if body.startswith(" ") else body
-
-
-FILE_BYTES: Final = 1536
-"""What a master's heap holds of a file with one block: a KiB of the file, and half of one of the block. Of a folder it
-holds a KiB, which counts as a file."""
-
-
-def heap_files(jvm_options: Sequence[str]) -> int:
-    """Files that the heap of a master has room for, given the options that its CacheCluster adds."""
-    return max(heap_bytes([*java_options(role=AlluxioRole.MASTER), *jvm_options]) // FILE_BYTES, 1)

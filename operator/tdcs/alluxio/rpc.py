@@ -20,6 +20,7 @@ FILE_SYSTEM = "alluxio.grpc.file.FileSystemMasterClientService"
 BLOCK_MASTER = "alluxio.grpc.block.BlockMasterClientService"
 CONFIGURATION = "alluxio.grpc.meta.MetaMasterConfigurationService"
 META_MASTER = "alluxio.grpc.meta.MetaMasterClientService"
+METRICS_MASTER = "alluxio.grpc.metric.MetricsMasterClientService"
 BLOCK_WORKER = "alluxio.grpc.block.BlockWorker"
 
 # A listing packs up to 10,000 files into a message. Channels of one process must not share a connection: a

@@ -270,7 +270,7 @@ def _within(dataset: str, namespace: str, *, above: str) -> dict[str, str]:
 
 
 class Limits(Model):
-    """How large the sources of Datasets may be. One beyond a limit is not mounted, or not listed again."""
+    """How large the sources of Datasets may be. The listing of one beyond a limit ends there, and gives no version."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
@@ -287,11 +287,9 @@ class Limits(Model):
     )
 
     files: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
-    """Files and folders of all sources of this CacheCluster together, for the master knows each of them, and each block
-    of a file: a larger one counts once for every GiB of it, and a folder, also one in the key of an object, once, and
-    once more for every 256 bytes of its path. Left out, as many as its heap has room for, 1.5 KiB each: 262,144 with
-    the built-in 384 MiB. For more give it a larger heap (spec.master.jvmOptions). With engine Native there is no
-    master: left out, 10,000,000."""
+    """Files and folders of all sources of this CacheCluster together: a file counts once for every GiB of it, and a
+    folder, also one in the key of an object, once, and once more for every 256 bytes of its path. Left out, 10,000,000.
+    How many of them Alluxio's own clients see depends on the heap of its master, see the condition Exported."""
     files_per_dataset: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
     """Files and folders of one source, counted as for `files`; left out, as many as of all."""
     bytes_per_dataset: _Bytes | None = None
@@ -389,7 +387,7 @@ class CacheClusterSpec(Model):
             )
         ),
     )
-    """How many files and bytes the sources of Datasets may have. Buckets are counted before they are mounted."""
+    """How many files and bytes the sources of Datasets may have. They are counted while they are listed."""
     journal: Journal = defaulted(
         Journal,
         **rules(
@@ -475,7 +473,8 @@ class CacheClusterStatus(StatusModel):
     FollowsJobs, with spec.scaling.followJobs: every node with pods that read data of the cache has a worker.
     WithinQuotas, with spec.quotas: no quota is less than the pinned data that it counts takes already. NetworkIsolated,
     with the chart's networkPolicy: a pod that no policy admits could connect to none of its ports. Trusted,
-    with trust.enabled: each of its pods has a certificate that is valid, and until when."""
+    with trust.enabled: each of its pods has a certificate that is valid, and until when. Exported, with engine Alluxio:
+    its master answers, and its heap has room for all that is cached; only Alluxio's own clients need that."""
     replicas: Measure = 0
     """Workers that there are, by their pods, those that drain included; with selector, what an autoscaler reads."""
     desired_replicas: Measure = 0

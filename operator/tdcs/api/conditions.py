@@ -121,6 +121,9 @@ EVICTED = "Evicted"
 EXPIRED = "Expired"
 """A Dataset has left the cache because its time is over."""
 
+EXPORTING = "Exporting"
+"""Alluxio is told of what is cached."""
+
 FILES_FAILED = "FilesFailed"
 """All of a Dataset is there but files that cannot be had."""
 
@@ -129,6 +132,12 @@ KEPT_BY_TWIN = "KeptByTwin"
 
 LISTING_WAITS = "ListingWaits"
 """A source waits to be listed until others have been."""
+
+MASTER_AWAY = "MasterAway"
+"""Alluxio's master does not answer, for longer than its restart takes: only Alluxio's own clients need it."""
+
+MASTER_FULL = "MasterFull"
+"""The heap of Alluxio's master has room for no more files: Alluxio's own clients see part of what is cached."""
 
 NO_CACHE_NODE = "NoCacheNode"
 """No node that may hold the data has a live cache worker with free space."""
@@ -218,6 +227,8 @@ WARNINGS = HOLDING_UP_PODS | frozenset(
         COPIES_ABOVE_MAXIMUM,
         COPIES_WRONG,
         FILES_FAILED,
+        MASTER_AWAY,
+        MASTER_FULL,
         NOT_ALL_FITS,
         NO_CACHE_NODE,
         NO_RETRY_LEFT,

@@ -14,6 +14,7 @@ from tdcs.engine.holder_service import KnownAgents
 from tdcs.model.agent_state import AgentState
 from tdcs.model.cache_engine import EngineError, EngineUnavailableError
 from tdcs.model.cache_view import Away, CacheView
+from tdcs.model.export_view import ExportView
 
 _log = logging.getLogger(__name__)
 
@@ -92,6 +93,10 @@ class CacheObserver:
         # Also while it does not answer: what it said last is the best that is known.
         mounts = {path: view.versions.get(path, "") for path in view.mounts} if view.heard else None
         return KnownAgents(states=view.agents, mounts=mounts)
+
+    def exports(self, cluster: str) -> ExportView | None:
+        """What Alluxio's master of a cache cluster said last; None where it was not asked."""
+        return self._caches.get(cluster=cluster).exports()
 
     def with_version(self, digest: str) -> str | None:
         """A cache cluster with a mount that has the manifest of this digest as its version."""

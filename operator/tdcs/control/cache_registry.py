@@ -6,8 +6,6 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from tdcs.alluxio import profile
-from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.decide.problem import Problem
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import Lister
@@ -17,6 +15,7 @@ from tdcs.listing.source_keys import CheckKeys, unchecked
 from tdcs.listing.transfer import MANIFEST_PATH, ManifestFetcher, ManifestUnavailableError
 from tdcs.model.agent_state import Agents
 from tdcs.model.cache_engine import Engine, Source, WorkerInfo
+from tdcs.model.export_view import ExportView
 from tdcs.model.kube_objects import Key, Object
 from tdcs.model.listing_limit import CheckSize, ManifestBound, uncounted
 
@@ -25,15 +24,6 @@ OBTAIN_SECONDS = 20.0
 
 TRANSFER_SECONDS = 300.0
 """So long one agent may take for a manifest: others wait for their turn, and the next agent is asked."""
-
-NATIVE_FILES = 10_000_000
-"""Files of all sources of a cache without a master, where its spec names no limit: as many names as the listing was
-measured with."""
-
-
-def most_files(spec: CacheClusterSpec) -> int:
-    """Files and folders that a cache may know of, where its spec names no limit: a master has room for so many."""
-    return NATIVE_FILES if spec.engine == "Native" else profile.heap_files(spec.master.jvm_options)
 
 
 class ClusterObjects(Protocol):
@@ -110,7 +100,8 @@ class Cache:
         count_elsewhere: counts a source that has lost much from another node.
         claims: has claims served that are sources.
         connect: called with the cache's workers when they have changed, so that `agents` finds those beside them.
-        beside: goes on for as long as the cache is used; None: nothing does.
+        exports: gives what Alluxio's master said last; None while there is none, or it was not asked.
+        alongside: goes on for as long as the cache is used; None: nothing does.
     """
 
     engine: Engine
@@ -121,6 +112,7 @@ class Cache:
     count_elsewhere: CountElsewhere = nowhere
     claims: ClaimSources = NO_CLAIMS
     connect: Callable[[Sequence[WorkerInfo]], None] = lambda workers: None
+    exports: Callable[[], ExportView | None] = lambda: None
     alongside: asyncio.Task[None] | None = None
 
 

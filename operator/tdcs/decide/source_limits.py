@@ -12,15 +12,14 @@ MANIFEST_FILE_BYTES: Final = 512
 with its id and block, of a folder 12 and its path, which has fewer than 256 bytes for each time that the folder
 counts."""
 
+MOST_FILES: Final = 10_000_000
+"""Files and folders of all sources of a cache, where its spec names no limit: as many names as the listing was measured
+with."""
 
-def manifest_bytes(spec: CacheClusterSpec, *, heap_files: int) -> int:
-    """No manifest of a source that this CacheCluster takes has more bytes.
 
-    Args:
-        spec: of the CacheCluster.
-        heap_files: files that its master's heap has room for, where the spec names no limit.
-    """
-    files = spec.limits.files or heap_files
+def manifest_bytes(spec: CacheClusterSpec) -> int:
+    """No manifest of a source that a CacheCluster of this spec takes has more bytes."""
+    files = spec.limits.files or MOST_FILES
     return min(
         min(files, spec.limits.files_per_dataset or files) * MANIFEST_FILE_BYTES + (1 << 20), LARGEST_MANIFEST
     )
@@ -29,7 +28,6 @@ def manifest_bytes(spec: CacheClusterSpec, *, heap_files: int) -> int:
 def listing_limit(
     spec: CacheClusterSpec,
     *,
-    heap_files: int,
     cluster: str,
     others: int,
     namespaces: Sequence[SourcesSize] = (),
@@ -38,15 +36,14 @@ def listing_limit(
 
     Args:
         spec: of the CacheCluster.
-        heap_files: files that its master's heap has room for, where the spec names no limit.
         cluster: its name, for messages.
-        others: files of the other sources that its master knows.
+        others: files of the other sources of the cache.
         namespaces: of each namespace that reads the source, the other sources that it reads. The one with the most left
             counts: others that have reached their limit do not keep it from a source.
     """
     limits = spec.limits
     title = f"of CacheCluster {cluster}"
-    files = [(max((limits.files or heap_files) - others, 0), f"what spec.limits.files {title} leaves")]
+    files = [(max((limits.files or MOST_FILES) - others, 0), f"what spec.limits.files {title} leaves")]
     sizes: list[tuple[int, str]] = []
     if limits.files_per_dataset is not None:
         files.append((limits.files_per_dataset, f"spec.limits.filesPerDataset {title}"))

@@ -90,6 +90,20 @@ def users_of(*, cluster: str, datasets: Mapping[tuple[str, str], Mapping[str, An
     )
 
 
+def files_of(*, cluster: str, datasets: Mapping[tuple[str, str], Mapping[str, Any]]) -> int:
+    """Files of the sources of a cache cluster; one that several Datasets read counts once."""
+    statuses = [
+        dataset.get("status") or {}
+        for dataset in datasets.values()
+        if names.cache_cluster_of(dataset) == cluster
+    ]
+    return sum(
+        {
+            one["mountPath"]: int(one.get("totalFiles") or 0) for one in statuses if one.get("mountPath")
+        }.values()
+    )
+
+
 def starting_nodes(
     *, wanted: Iterable[str], made: Mapping[str, str], known: CacheClusterStatus | None, now: str
 ) -> frozenset[str]:

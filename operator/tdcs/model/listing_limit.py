@@ -123,7 +123,7 @@ class LimitCount:
     def add(self, *, files: int, size: int, folders: int = 0, largest: LargeFile = NO_LARGE_FILE) -> None:
         """Count further files with so many bytes together; raises LimitExceededError beyond the limit.
 
-        A cache's master keeps the name of a folder as it keeps a file's, so both are counted together.
+        A manifest has the path of a folder as it has a file's name, so both are counted together.
 
         Args:
             files: as limits count them.
@@ -176,7 +176,6 @@ class LimitCount:
             attempted=f"list {self._what}",
             reason=f"{reason}: {field}",
             remedy="Name a folder with less in spec.source.uri, pack small files together, give them names with fewer "
-            "folders, or ask the administrator of the CacheCluster for a higher limit, for which its master may need a "
-            "larger heap (spec.master.jvmOptions)",
+            "folders, or ask the administrator of the CacheCluster for a higher limit",
             path=self.path,
         )

@@ -17,10 +17,11 @@ from tests.support.programs.ports import free_ports
 from tests.support.waiting import eventually_async
 
 from tdcs.alluxio.exported_files import ExportedFiles, for_alluxio
+from tdcs.alluxio.master_watch import MasterWatch
 from tdcs.alluxio.rpc import Rpc
 from tdcs.api import names
 from tdcs.control.cache_registry import Cache, CachePool, Caches, ClusterObjects
-from tdcs.control.operator.cache_factory import cache_of, serve_manifests, sweep_exports
+from tdcs.control.operator.cache_factory import cache_of, follow_exports, has_master, serve_manifests
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
 from tdcs.kube.api import KubeApi
 from tdcs.listing.folder import ManifestFolder
@@ -267,10 +268,14 @@ class ExportCaches(CachePool):
             patience=_SWEEP_PATIENCE,
             identify=operator_of(self._agents.cluster),
         )
-        sweep = sweep_exports(
-            cluster, self._objects, engine=made.engine, master=master, seconds=_SWEEP_SECONDS
+        objects = self._objects
+        watch = MasterWatch(
+            master=master, has_master=lambda: has_master(objects, cluster), seconds=_SWEEP_SECONDS
         )
-        return replace(made, alongside=asyncio.create_task(sweep))
+        exports = follow_exports(
+            cluster, objects, engine=made.engine, master=master, watch=watch, seconds=_SWEEP_SECONDS
+        )
+        return replace(made, exports=watch.view, alongside=asyncio.create_task(exports))
 
     async def close(self) -> None:
         """The controllers end; the agents do not."""

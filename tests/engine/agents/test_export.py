@@ -21,6 +21,7 @@ from tests.support.waiting import eventually_async
 
 from tdcs.alluxio.export_sweep import ExportSweep
 from tdcs.alluxio.exported_files import ExportedFiles, for_alluxio
+from tdcs.alluxio.master_room import room_of
 from tdcs.api import names
 from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS
 
@@ -83,6 +84,9 @@ async def test_alluxio_is_told_of_what_agents_hold_and_its_journal_may_be_lost_u
         files = ExportedFiles(master)
 
         await agents.exported(path, FILES, ONE, TWO)
+        room = await room_of(master)
+        assert len(FILES) < room.paths < room.most
+        assert room.workers == 2
         client = await asyncio.to_thread(cluster.mount_fuse, ONE)
 
         # The master is killed and its disk deleted, and a node's pod starts anew before there is another one.

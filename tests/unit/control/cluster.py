@@ -28,6 +28,7 @@ from tdcs.control.release_certificates import Certificates
 from tdcs.kube.apply import Applier
 from tdcs.kube.events import EventRecorder, utc_now
 from tdcs.kube.queue import KeyedQueue
+from tdcs.model.export_view import ExportView
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import (
     CACHE_CLUSTERS,
@@ -127,6 +128,11 @@ class Cluster:
         """The agents in memory."""
         assert self._memory is not None
         return self._memory.agents
+
+    def export(self, view: ExportView) -> None:
+        """What Alluxio's master says from now on."""
+        assert self._memory is not None
+        self._memory.exports = view
 
     async def start(self) -> None:
         """An operator begins, with nothing in its memory."""

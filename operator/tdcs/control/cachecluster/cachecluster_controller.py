@@ -21,6 +21,7 @@ from tdcs.control.context import Context, Store, WorkKey
 from tdcs.control.dataset.cached_data import CachedData
 from tdcs.control.status_publisher import publish_status
 from tdcs.decide import worker_nodes
+from tdcs.decide.export_standing import exported
 from tdcs.decide.worker_nodes import FuseView
 from tdcs.kube.apply import ForeignObjectError, belongs
 from tdcs.kube.errors import InvalidError
@@ -173,6 +174,7 @@ class CacheClusterController:
             self._membership.within_quotas(cluster, key.name),
             trusted,
             isolated,
+            self._exported(cluster, key.name),
         ]
         written = await self._publish(obj, status, ready, *(one for one in more if one is not None))
         poll = self._context.settings.poll_seconds
@@ -366,6 +368,19 @@ class CacheClusterController:
         dead = {node_of(child) for child in sets if is_dead(child, known.get(node_of(child)))}
         self._dead.drop_nodes(cluster, but=dead)
         return {node: self._dead.seconds((cluster, node), holds=True) for node in dead}
+
+    def _exported(self, cluster: CacheCluster, name: str) -> Finding | None:
+        """Whether Alluxio knows of what is cached; None where it is not an export."""
+        if cluster.spec.engine == "Native" or stock_client.is_wanted(cluster.spec):
+            return None
+        known = cluster.status.conditions if cluster.status else ()
+        return exported(
+            self._observer.exports(name),
+            known=next((one.reason for one in known if one.type == names.EXPORTED), ""),
+            patience=self._context.settings.outage_seconds,
+            files=worker_nodes.files_of(cluster=name, datasets=self._context.stores.datasets),
+            master=f"{names.master_name(cluster=name)}-0",
+        )
 
     def _fuse(self, cluster: str, spec: CacheClusterSpec) -> FuseView:
         if not stock_client.is_wanted(spec):

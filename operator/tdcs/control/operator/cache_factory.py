@@ -13,6 +13,7 @@ import aiohttp
 from aiohttp import web
 
 from tdcs.alluxio.export_sweep import SWEEP_SECONDS, ExportSweep
+from tdcs.alluxio.master_watch import MasterWatch
 from tdcs.alluxio.rpc import Rpc
 from tdcs.api import names
 from tdcs.control.cache_registry import NO_CLAIMS, Cache, CachePool, ClusterObjects
@@ -86,8 +87,11 @@ def cluster_caches(
             patience=MASTER_PATIENCE,
             identify=identify,
         )
-        sweep = sweep_exports(cluster, objects, engine=cache.engine, master=master)
-        return replace(cache, alongside=asyncio.create_task(sweep, name=f"exports of {cluster}"))
+        watch = MasterWatch(master=master, has_master=partial(has_master, objects, cluster))
+        exports = follow_exports(cluster, objects, engine=cache.engine, master=master, watch=watch)
+        return replace(
+            cache, exports=watch.view, alongside=asyncio.create_task(exports, name=f"exports of {cluster}")
+        )
 
     return CachePool(
         make=make,
@@ -97,31 +101,39 @@ def cluster_caches(
     )
 
 
-async def sweep_exports(
-    cluster: str, objects: ClusterObjects, *, engine: Engine, master: Rpc, seconds: float = SWEEP_SECONDS
+def has_master(objects: ClusterObjects, cluster: str) -> bool:
+    """Whether a cache cluster has Alluxio's master now."""
+    found = objects.cache_cluster(cluster)
+    return found is not None and (found.get("spec") or {}).get("engine", "Alluxio") == "Alluxio"
+
+
+async def follow_exports(
+    cluster: str,
+    objects: ClusterObjects,
+    *,
+    engine: Engine,
+    master: Rpc,
+    watch: MasterWatch,
+    seconds: float = SWEEP_SECONDS,
 ) -> None:
-    """Have the master of a cluster, while it has one, forget exports of what is gone, until cancelled.
+    """Ask the master of a cluster, while it has one, how it stands, and have it forget exports of what is gone, until
+    cancelled.
 
     Args:
         master: closed at the end.
+        watch: of this master.
     """
-
-    def has_master() -> bool:
-        cache_cluster = objects.cache_cluster(cluster)
-        return (
-            cache_cluster is not None
-            and (cache_cluster.get("spec") or {}).get("engine", "Alluxio") == "Alluxio"
-        )
-
     sweep = ExportSweep(
         master=master,
         root=names.ENGINE_DATASETS_ROOT,
         mounts=engine.mounts,
-        has_master=has_master,
+        has_master=partial(has_master, objects, cluster),
         seconds=seconds,
     )
     try:
-        await sweep.run()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(watch.run())
+            tasks.create_task(sweep.run())
     finally:
         await master.close()
 

@@ -13,6 +13,7 @@ from typing import Final
 import click
 
 from tdcs.alluxio.exported_files import ExportedFiles
+from tdcs.alluxio.master_room import room_of
 from tdcs.alluxio.rpc import Rpc
 from tdcs.alluxio.worker_blocks import WorkerBlocks, journal_id
 from tdcs.api import names
@@ -156,6 +157,7 @@ async def _work(agent: Agent, settings: ProcessSettings, identify: TrustFolder |
         files=ExportedFiles(master),
         worker=worker,
         journal=lambda: journal_id(master),
+        room=lambda: room_of(master),
         mounts=agent.mounts.values,
         rests=lambda: not agent.brings,
     )

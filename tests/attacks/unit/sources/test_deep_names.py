@@ -12,7 +12,6 @@ from tests.support.twins.engine import MemoryEngine
 from tests.support.twins.local_lister import LocalLister
 from tests.unit.control.cluster import Cluster
 
-from tdcs.alluxio import profile
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.decide.source_limits import MANIFEST_FILE_BYTES, listing_limit, manifest_bytes
 from tdcs.listing.folder import ManifestFolder
@@ -23,10 +22,10 @@ from tdcs.model.file_folders import FolderCounter
 from tdcs.model.listing_limit import ListingLimit, SourcesSize
 from tdcs.node.agent.mount.folder_count import count_folder
 
-HEAP_FILES = profile.heap_files([])
-
 PATH, URI = "/datasets/1f", "s3://bucket/many"
-DEFAULT = listing_limit(CacheClusterSpec(), heap_files=HEAP_FILES, cluster="default", others=0)
+LIMITED = listing_limit(
+    CacheClusterSpec.model_validate({"limits": {"files": 262_144}}), cluster="default", others=0
+)
 
 
 def deep(number: int) -> str:
@@ -47,14 +46,14 @@ def page(keys: Iterable[str], *, size_first: bool = False) -> bytes:
     return f"<ListBucketResult>{''.join(map(item, keys))}</ListBucketResult>".encode()
 
 
-def counted(text: bytes, limit: ListingLimit = DEFAULT) -> SourcesSize:
+def counted(text: bytes, limit: ListingLimit = LIMITED) -> SourcesSize:
     with Store(page=lambda _: (200, {}, text)) as store:
         found = asyncio.run(SourceSize()(store.source, limit, path=PATH))
     assert found is not None
     return found
 
 
-async def listed(folder: ManifestFolder, names: Iterable[str], limit: ListingLimit = DEFAULT) -> SourcesSize:
+async def listed(folder: ManifestFolder, names: Iterable[str], limit: ListingLimit = LIMITED) -> SourcesSize:
     engine = MemoryEngine(sources={URI: dict.fromkeys(names, 5)}, workers={"a": 1 << 30}, block_size=1 << 20)
     await engine.mount(path=PATH, source=Source(uri=URI))
     return (await LocalLister(engine=engine, folder=folder).list(path=PATH, limit=limit)).size
@@ -152,7 +151,7 @@ def test_pages_that_name_nothing_but_folders_are_no_end_of_a_listing() -> None:
         )
 
     with Store(page=pages) as store:
-        size = asyncio.run(SourceSize()(store.source, DEFAULT, path=PATH))
+        size = asyncio.run(SourceSize()(store.source, LIMITED, path=PATH))
         assert size is not None
         assert size.files == 150 + 11 * 100
         with pytest.raises(LimitExceededError, match="more than 1000 files"):
@@ -178,7 +177,7 @@ async def test_what_limits_allow_bounds_the_bytes_of_a_manifest(
     written = len(folder.file(digest).read_bytes())
     assert written <= size.files * MANIFEST_FILE_BYTES
     spec = CacheClusterSpec.model_validate({"limits": {"filesPerDataset": size.files}})
-    assert written <= manifest_bytes(spec, heap_files=HEAP_FILES)
+    assert written <= manifest_bytes(spec)
 
 
 @pytest.fixture

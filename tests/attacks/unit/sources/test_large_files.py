@@ -15,7 +15,6 @@ from tests.support.twins.local_lister import LocalLister
 from tests.support.waiting import eventually_async
 from tests.unit.control.cluster import Cluster
 
-from tdcs.alluxio import profile
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.decide.source_limits import listing_limit
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
@@ -27,11 +26,9 @@ from tdcs.model.cache_engine import LimitExceededError, Source
 from tdcs.model.listing_limit import ListingLimit, uncounted
 from tdcs.node.agent.mount.folder_count import count_folder
 
-HEAP_FILES = profile.heap_files([])
-
 GIB, TIB = 1 << 30, 1 << 40
 PATH = "/datasets/1f"
-DEFAULT = listing_limit(CacheClusterSpec(), heap_files=HEAP_FILES, cluster="default", others=0)
+DEFAULT = listing_limit(CacheClusterSpec(), cluster="default", others=0)
 
 
 def page(*objects: bytes) -> bytes:
@@ -56,7 +53,7 @@ def test_one_object_of_any_length_that_a_store_names_is_refused_by_default_and_n
     text = page(key_first("small", 5), key_first("a &amp; b", (1 << 63) - 1), key_first("last", 5))
     with pytest.raises(
         LimitExceededError,
-        match=r"more than 262144 files.*'a & b' of 9223372036854775807 bytes as 8589934592.*spec\.limits\.files",
+        match=r"more than 10000000 files.*'a & b' of 9223372036854775807 bytes as 8589934592.*spec\.limits\.files",
     ):
         check(text, DEFAULT)
 

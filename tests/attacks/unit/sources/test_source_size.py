@@ -19,7 +19,6 @@ from tests.support.twins.engine import MemoryEngine
 from tests.support.twins.local_lister import LocalLister
 from tests.unit.control.cluster import Cluster
 
-from tdcs.alluxio import profile
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.decide.source_limits import listing_limit
@@ -37,8 +36,6 @@ from tdcs.model.cache_engine import (
 from tdcs.model.file_folders import FolderCounter
 from tdcs.model.kube_resources import DATASETS, SECRETS
 from tdcs.model.listing_limit import ListingLimit, SourcesSize
-
-HEAP_FILES = profile.heap_files([])
 
 MB = 1_000_000
 PATH = "/datasets/1f"
@@ -387,7 +384,7 @@ def test_the_least_that_any_limit_leaves_counts(
     limits: dict[str, object], namespaces: list[SourcesSize], files: int, size: int | None
 ) -> None:
     spec = CacheClusterSpec.model_validate({"limits": limits})
-    found = listing_limit(spec, heap_files=HEAP_FILES, cluster="c", others=0, namespaces=namespaces)
+    found = listing_limit(spec, cluster="c", others=0, namespaces=namespaces)
     assert (found.files, found.bytes) == (files, size)
 
 
@@ -405,15 +402,15 @@ async def test_a_source_that_grows_beyond_its_limit_is_read_as_it_was_and_says_s
         assert cluster.condition("Ready")["status"] == "True"
 
 
-@pytest.mark.parametrize(
-    ("options", "files"),
-    [([], 262_144), (["-Xmx3g"], 2_097_152), (["-Xmx1536k"], 1024), (["-Xss1m"], 262_144)],
-)
 @pytest.mark.threat("names-by-the-million")
-def test_where_nothing_is_set_the_masters_heap_is_the_limit(options: list[str], files: int) -> None:
-    spec, heap_files = CacheClusterSpec(), profile.heap_files(options)
-    assert listing_limit(spec, heap_files=heap_files, cluster="c", others=0).files == files
-    assert listing_limit(spec, heap_files=heap_files, cluster="c", others=files + 1).files == 0
+@pytest.mark.parametrize("heap", [[], ["-Xmx3g"]])
+@pytest.mark.parametrize("engine", ["Alluxio", "Native"])
+def test_where_nothing_is_set_ten_million_files_are_the_limit_whatever_alluxio_has_room_for(
+    engine: str, heap: list[str]
+) -> None:
+    spec = CacheClusterSpec.model_validate({"engine": engine, "master": {"jvmOptions": heap}})
+    assert listing_limit(spec, cluster="c", others=0).files == 10_000_000
+    assert listing_limit(spec, cluster="c", others=10_000_001).files == 0
 
 
 def test_a_limit_crosses_to_the_listing_process_and_its_error_back() -> None:

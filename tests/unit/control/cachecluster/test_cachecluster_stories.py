@@ -8,6 +8,7 @@ from tests.unit.control.cluster import Cluster
 
 from tdcs.api import names
 from tdcs.kube.events import utc_now
+from tdcs.model.export_view import ExportView
 from tdcs.model.kube_resources import CACHE_CLUSTERS, DAEMON_SETS, DATASETS, EVENTS, JOBS, STATEFUL_SETS
 
 NODES = ("a", "b", "c")
@@ -241,3 +242,40 @@ async def test_a_cache_that_starts_warns_nobody_and_one_that_never_starts_does()
         await cluster.until_state("Ready")
         engine.available = False
         await cluster.until(lambda: reasons() == ["CacheUnavailable"] * 2)
+
+
+@pytest.mark.failure_mode("alluxio-master-away")
+async def test_a_dead_master_of_alluxios_is_told_and_takes_nothing_from_the_cache() -> None:
+    engine = MemoryEngine(sources={"s3://pictures": {"x": 1000}}, workers={"a": 10**9})
+    async with Cluster(engine=engine, nodes={"a": {}}) as cluster:
+        await cluster.create_keys()
+        cluster.export(ExportView(paths=1, most=1000, share=999, heap_bytes=1 << 28))
+        await cluster.create_cache()
+
+        def condition(kind: str) -> tuple[str, str]:
+            found = cluster.condition(kind, "default", resource=CACHE_CLUSTERS)
+            return found.get("status", ""), found.get("reason", "")
+
+        await cluster.until(lambda: condition(names.EXPORTED) == ("True", "Exporting"))
+        cluster.export(ExportView(silent_since=0.0, silent_at=1.0, failure="UNAVAILABLE"))
+        await cluster.until(lambda: condition(names.EXPORTED) == ("False", "MasterAway"))
+        await cluster.create_dataset()
+        await cluster.until_state("Ready")
+        assert condition(names.READY)[0] == "True"
+
+        cluster.export(ExportView(paths=999, most=1000, share=0, heap_bytes=1 << 28))
+        await cluster.until(lambda: condition(names.EXPORTED) == ("False", "MasterFull"))
+        message = cluster.condition(names.EXPORTED, "default", resource=CACHE_CLUSTERS)["message"]
+        assert "part of the 1 files" in message
+        assert condition(names.READY)[0] == "True"
+
+
+async def test_a_cache_without_alluxio_says_nothing_of_exports() -> None:
+    engine = MemoryEngine(sources={}, workers={"a": 10**9})
+    async with Cluster(engine=engine, nodes={"a": {}}) as cluster:
+        cluster.export(ExportView(silent_since=0.0, silent_at=1000.0, failure="UNAVAILABLE"))
+        await cluster.create_cache(engine="Native")
+        await cluster.until(
+            lambda: cluster.condition(names.READY, "default", resource=CACHE_CLUSTERS).get("status") == "True"
+        )
+        assert not cluster.condition(names.EXPORTED, "default", resource=CACHE_CLUSTERS)

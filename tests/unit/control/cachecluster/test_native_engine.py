@@ -12,7 +12,6 @@ from tests.unit.kube.fake import error
 
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec
-from tdcs.control.cache_registry import NATIVE_FILES, most_files
 from tdcs.control.cachecluster import cache_certificates, cache_children
 from tdcs.control.cachecluster.blueprint import Blueprint
 from tdcs.control.operator.native_engine import LOST_SECONDS, MountTable, NativeEngine
@@ -293,8 +292,3 @@ def test_an_agent_in_memory_asks_for_its_tier() -> None:
         "containers"
     ]
     assert agent["resources"]["requests"]["memory"] == f"{192 + 1024}Mi"
-
-
-def test_a_cache_without_a_master_takes_as_many_files_as_listings_were_tried_with() -> None:
-    assert most_files(CacheClusterSpec(engine="Native")) == NATIVE_FILES
-    assert most_files(CacheClusterSpec()) < NATIVE_FILES

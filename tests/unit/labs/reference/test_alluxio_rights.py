@@ -15,15 +15,18 @@ from tdcs_labs.reference.alluxio_rights import alluxio_rights
 
 FOLDER = Path(alluxio.__file__).parent
 CODE: Mapping[Role, tuple[str, ...]] = {
-    Role.OPERATOR: ("export_sweep.py",),
-    Role.AGENT: ("worker_blocks.py", "exported_files.py"),
+    Role.OPERATOR: ("export_sweep.py", "master_room.py"),
+    Role.AGENT: ("worker_blocks.py", "exported_files.py", "master_room.py"),
 }
 """The modules with all that processes of our own call."""
 
 EXPERIMENT = frozenset({f"{rpc.FILE_SYSTEM}/Mount", f"{rpc.FILE_SYSTEM}/Unmount"})
 """With these the experiment gives its bucket to a cache of the profile Stock, in the operator's container."""
 
-SERVICES = (rpc.FILE_SYSTEM, rpc.BLOCK_MASTER, rpc.CONFIGURATION, rpc.META_MASTER, rpc.BLOCK_WORKER)
+SERVICES = (
+    *(rpc.FILE_SYSTEM, rpc.BLOCK_MASTER, rpc.CONFIGURATION, rpc.META_MASTER, rpc.METRICS_MASTER),
+    rpc.BLOCK_WORKER,
+)
 WORKERS_OF_BLOCKS = "alluxio.grpc.block.BlockMasterWorkerService"
 WORKERS_OF_FILES = "alluxio.grpc.file.FileSystemMasterWorkerService"
 VERSION = "alluxio.grpc.version.ServiceVersionClientService"

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.control.cache_observer import CacheObserver
-from tdcs.control.cache_registry import Published, most_files
+from tdcs.control.cache_registry import Published
 from tdcs.control.context import Context
 from tdcs.control.dataset.assigner import Assigner
 from tdcs.control.dataset.bandwidth import SourceBandwidth
@@ -232,7 +232,7 @@ class World:
         if cluster is None:
             return None
         spec = self.spec_of(cluster) or CacheClusterSpec()
-        return Published(cluster=cluster, most=manifest_bytes(spec, heap_files=most_files(spec)))
+        return Published(cluster=cluster, most=manifest_bytes(spec))
 
     def _made(self, cluster: str, path: str) -> Mount:
         context, cache = self.context, self.context.caches.get(cluster=cluster)

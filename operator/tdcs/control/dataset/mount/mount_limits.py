@@ -7,7 +7,6 @@ from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.api.quantities import to_bytes
 from tdcs.api.sharing import CacheQuota
-from tdcs.control.cache_registry import most_files
 from tdcs.control.dataset.bandwidth import store_of, worth
 from tdcs.control.dataset.mount import mount_readers
 from tdcs.control.dataset.mount.all_mounts import World
@@ -31,7 +30,6 @@ def size_limit(world: World, mount: Mount, spec: CacheClusterSpec, users: Sequen
         namespaces = [world.others_of(mount, paths=paths.get(name, ())) for name in user_namespaces]
     return listing_limit(
         spec,
-        heap_files=most_files(spec),
         cluster=mount.cluster,
         others=world.others_of(mount).files,
         namespaces=namespaces,

@@ -24,6 +24,7 @@ import grpc
 import numpy as np
 
 from tdcs.alluxio.exported_files import ExportedFiles, for_alluxio
+from tdcs.alluxio.master_room import MasterRoom
 from tdcs.alluxio.plain_reason import plain_reason
 from tdcs.alluxio.rpc import RpcFailureError
 from tdcs.alluxio.worker_blocks import OpenBlockError, PresentBlockError, UnknownBlockError, WorkerBlocks
@@ -62,6 +63,9 @@ _WAITING_SECONDS: Final = 10.0
 """So long the exports go on with what one look has found: a look takes as long as there are names."""
 _LOOK_SECONDS: Final = 30.0
 """Between two looks while no name changes: versions may list what none listed before."""
+_ROOM_SECONDS: Final = 10.0
+_FULL_SECONDS: Final = 30.0
+"""Between two questions for the master's room, while there is something to export; and while it has none."""
 
 
 class Export(NamedTuple):
@@ -79,6 +83,7 @@ class Exporter:
 
     Args:
         journal: asks the master for its journal's identity; raises RpcFailureError.
+        room: asks the master how many files it has room for; raises RpcFailureError.
         mounts: of the agent.
         rests: whether others leave a processor free.
     """
@@ -87,6 +92,7 @@ class Exporter:
     files: ExportedFiles
     worker: WorkerBlocks
     journal: Callable[[], Awaitable[str]]
+    room: Callable[[], Awaitable[MasterRoom]]
     mounts: Callable[[], Collection[MountBlocks]]
     rests: Callable[[], bool] = lambda: True
     clock: Callable[[], float] = time.monotonic
@@ -101,6 +107,10 @@ class Exporter:
     _waiting_until: float = field(default=-math.inf, init=False)
     _ask_at: float = field(default=-math.inf, init=False)
     _quiet_until: float = field(default=-math.inf, init=False)
+    _allowed: int = field(default=0, init=False)
+    """Further files that may be made at the master before it is asked again for its room."""
+    _room_at: float = field(default=-math.inf, init=False)
+    _full: bool = field(default=False, init=False)
     _unproved: set[int] | None = field(default=None, init=False)
     """Blocks that earlier processes lent to the worker; None before the first look."""
     _again_at: float = field(default=-math.inf, init=False)
@@ -138,7 +148,7 @@ class Exporter:
         if ready and self._unproved:
             waiting = (block for block in self._unproved if self._may_take_back(block))
             await self._each(self._prove, list(itertools.islice(waiting, _AT_ONCE)))
-        if ready and now >= self._quiet_until:
+        if ready and now >= self._quiet_until and self._waiting and await self._has_room():
             exports = self._next_exports()
             await self._each(self._export, exports)
         return bool(any(taken) or exports)
@@ -199,7 +209,7 @@ class Exporter:
         """The next of what waits, as far as versions list it."""
         found: list[Export] = []
         for _ in range(_CHUNKS):
-            size = _AT_ONCE - len(found)
+            size = min(_AT_ONCE, self._allowed) - len(found)
             if not self._waiting or size <= 0:
                 break
             found += self._exports_of(self._waiting[-size:])
@@ -273,6 +283,7 @@ class Exporter:
         if found is not None and same and found.is_whole and found.length == export.length:
             await self._lend(export, found.block)
             return
+        self._allowed -= 1
         block = await self.files.create(export.path, tag=export.tag, instead=found is not None)
         await self._lend(export, block)
         try:
@@ -319,6 +330,24 @@ class Exporter:
                 proved = await self._take_back(block)
         if proved and self._unproved is not None:
             self._unproved.discard(block)
+
+    async def _has_room(self) -> bool:
+        """Whether the master's heap has room for further files. Raises RpcFailureError."""
+        if self.clock() >= self._room_at:
+            room = await self.room()
+            self._allowed = room.share
+            if self._full and self._allowed:
+                _log.info("Alluxio's master has room for files again: exports go on")
+            elif not self._full and not self._allowed:
+                _log.warning(
+                    "further files are not exported to Alluxio, and are read without it: its master knows %d files and "
+                    "folders, and its heap has room for %d. To export all, give it a larger one "
+                    "(spec.master.jvmOptions of the CacheCluster)",
+                    *(room.paths, room.most),
+                )
+            self._full = not self._allowed
+            self._room_at = self.clock() + (_FULL_SECONDS if self._full else _ROOM_SECONDS)
+        return self._allowed > 0
 
     # Taking back.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from tests.support.dataplane.agents import MOUNT, fill, own_version
 
 from tdcs.alluxio.exported_files import ExportedFile, ExportedFiles
+from tdcs.alluxio.master_room import MasterRoom
 from tdcs.alluxio.rpc import Rpc, RpcFailureError
 from tdcs.alluxio.worker_blocks import OpenBlockError, PresentBlockError, UnknownBlockError, WorkerBlocks
 from tdcs.model.agent_state import SourceAccess
@@ -40,6 +42,8 @@ class Master(ExportedFiles):
         self.clock: Callable[[], float] = float
         self.made: dict[str, float] = {}
         self.next_block = 1 << 24
+        self.most = 1000
+        self.agents = 1
 
     def forget_all(self, journal: str) -> None:
         """The master's disk was lost: ids begin anew."""
@@ -48,6 +52,10 @@ class Master(ExportedFiles):
     async def ask(self) -> str:
         self._answer()
         return self.journal
+
+    async def room(self) -> MasterRoom:
+        self._answer()
+        return MasterRoom(paths=len(self.files), most=self.most, workers=self.agents, heap_bytes=1 << 30)
 
     def _answer(self) -> None:
         if self.away:
@@ -148,6 +156,7 @@ class World:
             files=self.master,
             worker=self.worker,
             journal=self.master.ask,
+            room=self.master.room,
             mounts=lambda: [self.mount],
             clock=lambda: self.now,
         )
@@ -412,3 +421,34 @@ async def test_what_alluxios_own_clients_keep_at_the_worker_stays(world: World) 
     world.master.forget_all("second")
     await world.settle()
     assert (world.disk.lent / "77").read_bytes() == b"theirs"
+
+
+@pytest.mark.failure_mode("alluxio-master-full")
+async def test_no_more_is_exported_than_the_masters_heap_has_room_for_and_the_rest_when_it_has(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="tdcs.node.agent.transfer.exporter")
+    world.master.most = 5
+    await world.settle(300.0)
+    assert len(world.master.files) == 5
+    assert len(world.exported()) == 5
+    (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert "knows 5 files and folders, and its heap has room for 5" in line
+    assert "spec.master.jvmOptions" in line
+
+    # What leaves the cache is taken back all the same, and a larger heap takes the rest.
+    path, _ = next(iter(world.exported().items()))
+    world.drop(path)
+    await world.settle()
+    assert path not in world.exported()
+    world.master.most = 1000
+    await world.settle(120.0)
+    assert world.exported() == {name: content for name, content in FILES.items() if name != path}
+
+
+async def test_agents_that_export_at_once_leave_each_other_room_and_pass_no_limit(world: World) -> None:
+    world.master.most, world.master.agents = 12, 3
+    await world.settle(9.0)
+    assert len(world.master.files) == 4, "a third, until it asks again"
+    await world.settle(300.0)
+    assert 9 < len(world.master.files) <= 12
