@@ -30,7 +30,6 @@ from tests.support.waiting import eventually_async
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
 from tdcs.listing.folder import ManifestFolder
 from tdcs.model.agent_state import ALL_SLOTS, Assignment, MountState, Part, SourceAccess
-from tdcs.model.cache_engine import Block, CachedFile
 from tdcs.node.agent.disk.own_ids import enter_own_ids
 from tdcs.node.agent.disk.tier import Disk
 
@@ -46,12 +45,10 @@ def make_disk(root: Path, *, blocks: int) -> Version:
     tier = root / "tier"
     disk = Disk(tier)
     enter_own_ids(disk)
-    files = []
-    for number in range(blocks):
-        path = f"train/n{number // PER_FOLDER:08d}/n{number:08d}.JPEG"
-        identifier = (number * 7919 % 1_000_003 + 1) << 24
-        block = Block(id=identifier, length=1, offset=0, source_path=f"{SOURCE}/{path}", mount_id=1)
-        files.append(CachedFile(path=path, length=1, blocks=(block,), tag=f'"{number:032x}"'))
+    files = (
+        (f"train/n{number // PER_FOLDER:08d}/n{number:08d}.JPEG".encode(), 1, f'"{number:032x}"'.encode())
+        for number in range(blocks)
+    )
     version = make_version(files, folder=root / "manifests", source=SourceAccess(uri=SOURCE))
     for place in range(version.manifest.blocks):
         put_block(disk, version.manifest, place, b"x")

@@ -23,7 +23,6 @@ from tests.support.dataplane.agents import MOUNT, make_version
 
 from tdcs.model.agent_state import SourceAccess
 from tdcs.model.block_identity import BlockIdentity, mount_key
-from tdcs.model.cache_engine import Block, CachedFile
 from tdcs.node.agent.blocks.inventory import Inventory
 from tdcs.node.agent.blocks.strays import Strays
 from tdcs.node.agent.disk.disk_room import Room
@@ -52,13 +51,7 @@ async def measure(root: Path, *, count: int) -> dict[str, float]:
     """Seconds for the look that finds the strangers, and for their removal."""
     make_strangers(Disk(root / "tier"), count=count)
     os.sync()
-    file = CachedFile(
-        path="new",
-        length=1,
-        blocks=(Block(id=1 << 60, length=1, offset=0, source_path="s3://imagenet/new", mount_id=1),),
-        tag='"new"',
-    )
-    version = make_version([file], folder=root / "manifests", source=SOURCE)
+    version = make_version([(b"new", 1, b'"new"')], folder=root / "manifests", source=SOURCE)
     disk = Disk(root / "tier")
     lock, room = threading.RLock(), Room(capacity=1 << 50, free=lambda: 1 << 50)
     mount = MountWork(path=MOUNT, lock=lock, room=room)

@@ -51,7 +51,6 @@ from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import Lister
 from tdcs.listing.result import Listed, listed
 from tdcs.listing.transfer import ManifestFetcher
-from tdcs.model.cache_engine import Block, CachedFile
 from tdcs.model.kube_resources import DATASETS
 from tdcs.model.listing_limit import ListingLimit
 from tdcs.model.manifest_builder import ManifestBuilder
@@ -109,21 +108,8 @@ def write_million(folder: ManifestFolder, *, files: int) -> str:
     """The manifest of the large mount."""
     builder = ManifestBuilder(path="/datasets/million", source="s3://bucket/mount0")
     for begin in range(0, files, 2000):
-        builder.add(
-            CachedFile(
-                path=(path := f"train/n{number // 1300:08d}/n{number:08d}.JPEG"),
-                length=SIZE,
-                blocks=(
-                    Block(
-                        id=(1 << 40) + number,
-                        length=SIZE,
-                        offset=0,
-                        source_path=f"s3://bucket/mount0/{path}",
-                        mount_id=1,
-                    ),
-                ),
-                tag=f'"{number:032x}"',
-            )
+        builder.add_listed(
+            (f"train/n{number // 1300:08d}/n{number:08d}.JPEG".encode(), SIZE, f'"{number:032x}"'.encode())
             for number in range(begin, min(begin + 2000, files))
         )
     return folder.write(builder)

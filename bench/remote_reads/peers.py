@@ -43,7 +43,7 @@ from typing import Any, Final
 
 import psutil
 from tests.support.certificates import TestAuthority
-from tests.support.dataplane.agents import cached_files, make_version
+from tests.support.dataplane.agents import folder_version, make_version
 from tests.support.dataplane.readers import (
     CLUSTER,
     Giver,
@@ -57,7 +57,6 @@ from tests.support.dataplane.readers import (
 from tdcs.api.names import AGENT_SPOOL, READER_NUMBERED
 from tdcs.listing.folder import open_manifest_file
 from tdcs.model.agent_state import SourceAccess
-from tdcs.model.cache_engine import Block, CachedFile
 from tdcs.model.manifest import Manifest
 from tdcs.node.csi.views.block_store import Store
 from tdcs.node.csi.views.overlay import ShownFolder
@@ -190,11 +189,7 @@ def served(*, files: int, trusted: bool = False) -> Iterator[tuple[ReaderNode, G
             node.reader = node.make_reader(f"--trust={own}")
         source = node.folder / "source"
         names = small_files(source, files=files)
-        version = make_version(
-            cached_files(source),
-            folder=node.folder / "manifests",
-            source=SourceAccess(uri=f"file://{source}"),
-        )
+        version = folder_version(source, store=node.folder / "manifests")
         giver = Giver(node.folder, "giver", trust=trust)
         giver.put(version.manifest, source)
         giver.process.start()
@@ -362,12 +357,7 @@ def names(options: argparse.Namespace) -> dict[str, Any]:
     """List a million files twice."""
     with reader_node() as node:
         files = (
-            CachedFile(
-                path=f"{number // 1000:04d}/{number:07d}.jpg",
-                length=SMALL_BYTES,
-                blocks=(Block(id=number + 1, length=SMALL_BYTES, offset=0, source_path="", mount_id=1),),
-                tag="",
-            )
+            (f"{number // 1000:04d}/{number:07d}.jpg".encode(), SMALL_BYTES, b"")
             for number in range(options.names)
         )
         version = make_version(

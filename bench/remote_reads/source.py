@@ -10,14 +10,13 @@ it. The page cache is dropped before each run. Prints one JSON line. Needs root 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import os
 from typing import Any
 
 from bench.cache.cache_lab import KEYS, Store
 from bench.remote_reads.peers import LARGE, THREADS, read, small_files
-from tests.support.dataplane.agents import Version, cached_files, make_version
+from tests.support.dataplane.agents import Version, listed_files, make_version
 from tests.support.dataplane.readers import Giver, ReaderNode, reader_node, table_of
 
 from tdcs.engine.holder_table import Holder
@@ -32,7 +31,7 @@ def of_bucket(bucket: str, *, node: ReaderNode, store: Store) -> tuple[Version, 
         access_key_id=KEYS.access_key_id,
         secret_access_key=KEYS.secret_access_key,
     )
-    listed = [dataclasses.replace(file, tag="") for file in cached_files(store.root / bucket)]
+    listed = [file._replace(tag=b"") for file in listed_files(store.root / bucket)]
     return make_version(listed, folder=node.folder / "manifests", source=access), access
 
 

@@ -13,6 +13,7 @@ from tests.support.dataplane.agents import (
     MOUNT,
     RunningAgent,
     Version,
+    block_of,
     fill,
     folder_version,
     running_agent,
@@ -145,7 +146,7 @@ async def test_a_new_version_keeps_what_is_the_same_and_removes_what_is_not(
         one.give(version.assignment(), manifests=version)
         await one.holds(version)
         (source / "007").write_bytes(b"new content")
-        newer = folder_version(source, store=tmp_path / "manifests", first_ids={"007": 1 << 41})
+        newer = folder_version(source, store=tmp_path / "manifests")
         one.give(newer.assignment(version=2), manifests=newer)
         await one.holds(newer)
         assert one.content(newer) == FILES | {"007": b"new content"}
@@ -156,12 +157,11 @@ async def test_a_new_version_keeps_what_is_the_same_and_removes_what_is_not(
 async def test_blocks_that_cannot_be_removed_yet_need_no_manifest_that_names_them(
     tmp_path: Path, version: Version, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source, block = tmp_path / "source", 7 * 1024 + (1 << 24)
+    source, block = tmp_path / "source", block_of(version.manifest, "007")
     other = folder_version(
         fill(tmp_path / "other", {"b": b"b"}),
         store=tmp_path / "manifests",
         mount="/datasets/fedcba9876543210",
-        first_ids={"b": 1 << 42},
     )
     async with running_agent(tmp_path / "one") as one:
         one.give(version.assignment(), manifests=version)
@@ -169,7 +169,7 @@ async def test_blocks_that_cannot_be_removed_yet_need_no_manifest_that_names_the
         await one.holds(version)
         await one.holds(other)
         (source / "007").write_bytes(b"new content")
-        newer = folder_version(source, store=tmp_path / "manifests", first_ids={"007": 1 << 41})
+        newer = folder_version(source, store=tmp_path / "manifests")
         inventory = one.agent.inventory
         monkeypatch.setattr(one.disk, "remove", lambda place, names: [])
         one.give(newer.assignment(version=2), manifests=newer)
@@ -299,7 +299,7 @@ async def test_blocks_of_an_older_version_go_also_when_their_mount_was_the_last_
         await one.holds(version)
         monkeypatch.setattr(one.disk, "remove", lambda place, names: [])
         (tmp_path / "source" / "007").write_bytes(b"new content")
-        newer = folder_version(tmp_path / "source", store=tmp_path / "manifests", first_ids={"007": 1 << 41})
+        newer = folder_version(tmp_path / "source", store=tmp_path / "manifests")
         one.give(newer.assignment(version=2), manifests=newer)
         await one.holds(newer)
         one.agent.drop_mounts([MOUNT])

@@ -94,7 +94,7 @@ async def test_a_peer_gets_all_of_a_new_version_also_what_was_held_before_it(tmp
         one.give(first.assignment(), manifests=first)
         await one.holds(first)
         (source / "new.bin").write_bytes(b"of the new version")
-        newer = folder_version(source, store=tmp_path / "manifests", first_ids={"new.bin": 1 << 41})
+        newer = folder_version(source, store=tmp_path / "manifests")
         one.give(newer.assignment(version=2), manifests=newer)
         await one.holds(newer)
         two.give(newer.assignment(origin=NO_SLOTS, source=None, peers=[one.peer()]), manifests=newer)

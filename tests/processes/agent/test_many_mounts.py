@@ -17,17 +17,11 @@ FILES = 12
 
 @pytest.fixture
 def versions(tmp_path: Path) -> list[Version]:
-    """Of mounts that have no block in common."""
     found = []
     for number in range(MOUNTS):
         names = [f"{file:02}" for file in range(FILES)]
         source = fill(tmp_path / "sources" / str(number), {name: name.encode() * 500 for name in names})
-        ids = {name: (number + 1) << 30 | place << 10 for place, name in enumerate(names)}
-        found.append(
-            folder_version(
-                source, store=tmp_path / "manifests", mount=f"/datasets/{number:03}", first_ids=ids
-            )
-        )
+        found.append(folder_version(source, store=tmp_path / "manifests", mount=f"/datasets/{number:03}"))
     return found
 
 

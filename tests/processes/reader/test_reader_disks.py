@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
-from tests.support.dataplane.agents import Version, own_version, put_part
+from tests.support.dataplane.agents import Version, folder_version, put_part
 from tests.support.dataplane.hung_disk import hung_disk
 from tests.support.dataplane.node import needs_fuse
 from tests.support.dataplane.readers import (
@@ -29,7 +29,6 @@ from tests.support.dataplane.readers import (
 from tests.support.waiting import at_this_load, eventually
 from tests.unit.node.csi.views.builders import admit_block, refuse_block
 
-from tdcs.model.agent_state import SourceAccess
 from tdcs.model.file_blocks import Cut
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.reader.registration import write_atomically
@@ -143,7 +142,7 @@ def test_a_disk_that_does_not_answer_keeps_no_read_waiting_of_what_is_elsewhere(
     files = {f"{number}": os.urandom(50_000) for number in range(20)}
     other = small_version(node.folder / "other", files)
     both = small_version(node.folder / "both", {"here and there": SMALL})
-    only = small_version(node.folder / "only", {**{f"{number}": b"" for number in range(30)}, "here": SMALL})
+    only = small_version(node.folder / "only", {"here": SMALL})
     givers = {name: Giver(node.folder, f"giver-{name}") for name in ("other", "both")}
     for version, name in ((other, "other"), (both, "both")):
         givers[name].put(version.manifest, node.folder / name / "source")
@@ -222,12 +221,7 @@ def test_parts_of_a_large_file_that_are_here_are_read_here_and_the_rest_elsewher
     source = node.folder / "source"
     source.mkdir()
     (source / "large").write_bytes(content)
-    version = own_version(
-        {"large": content},
-        folder=node.folder / "manifests",
-        source=SourceAccess(uri=f"file://{source}"),
-        cut=Cut(extent, extent),
-    )
+    version = folder_version(source, store=node.folder / "manifests", cut=Cut(extent, extent))
     giver, disk, manifest = Giver(node.folder, "giver"), Disk(node.tier), version.manifest
     disk.prepare()
     here = {0, 1, 4, 9}

@@ -158,7 +158,7 @@ def test_a_read_that_nobody_can_answer_fails_with_the_reason_while_other_files_g
     giver.process.start()
     node.reader = node.make_reader("--patience=2")
     root = node.register(version, tables=table_of(holder_of(giver)))
-    other = small_version(node.folder / "other", {"1": b"", "2": b"", "elsewhere": b"c" * 1000})
+    other = small_version(node.folder / "other", {"elsewhere": b"c" * 1000})
     giver.put(other.manifest, node.folder / "other/source")
     other_root = node.register(other, tables=table_of(holder_of(giver)))
     node.start()
@@ -194,7 +194,7 @@ def test_without_any_agent_or_without_the_source_reads_fail_and_other_datasets_g
         Giver(node.folder, "relay", source=version.source),
         Giver(node.folder, "other-giver"),
     )
-    other = small_version(node.folder / "other", {"1": b"", "2": b"", "elsewhere": b"c" * 1000})
+    other = small_version(node.folder / "other", {"elsewhere": b"c" * 1000})
     other_giver.put(other.manifest, node.folder / "other/source")
     for giver in (reads_source, other_giver):
         giver.process.start()
@@ -290,7 +290,7 @@ def test_a_version_that_is_registered_no_more_is_gone_and_others_stay(node: Read
     node.start()
     assert (root / "file").read_bytes() == CONTENT
 
-    other = small_version(node.folder / "other", {"1": b"", "2": b"", "else": b"c" * 1000})
+    other = small_version(node.folder / "other", {"else": b"c" * 1000})
     giver.put(other.manifest, node.folder / "other/source")
     other_root = node.register(other, tables=table_of(holder_of(giver)))
 

@@ -17,6 +17,7 @@ from tests.support.waiting import eventually, eventually_async
 
 from tdcs.engine import holder_table
 from tdcs.model.agent_state import NO_SLOTS
+from tdcs.model.file_blocks import Cut
 
 pytestmark = needs_fuse
 
@@ -58,7 +59,7 @@ async def test_what_jobs_read_is_cached_on_their_node_and_read_from_its_disk_nex
     node: ReaderNode,
 ) -> None:
     files = contents()
-    version = small_version(node.folder, files, block_size=2 * MB + 5)
+    version = small_version(node.folder, files, cut=Cut(2 * MB + 5, 2 * MB + 5))
     async with (
         running_agent(node.folder / "elsewhere", node="elsewhere") as other,
         running_agent(node.tier, node="here") as own,

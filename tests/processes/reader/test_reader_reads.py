@@ -23,6 +23,7 @@ from tests.support.dataplane.readers import (
 from tests.unit.node.csi.views.builders import refuse_block
 
 from tdcs.model import slots
+from tdcs.model.file_blocks import Cut
 
 pytestmark = needs_fuse
 
@@ -60,10 +61,10 @@ LARGE_BLOCKS = pytest.mark.deep(
 )
 
 
-@pytest.mark.parametrize("block_size", [1 << 30, pytest.param(2 * MB + 5, marks=LARGE_BLOCKS), 8192])
-def test_every_file_of_a_version_is_read_as_it_is_at_its_source(node: ReaderNode, block_size: int) -> None:
+@pytest.mark.parametrize("block", [1 << 30, pytest.param(2 * MB + 5, marks=LARGE_BLOCKS), 8192])
+def test_every_file_of_a_version_is_read_as_it_is_at_its_source(node: ReaderNode, block: int) -> None:
     files = contents()
-    giver, root = shown_from_elsewhere(node, files, block_size=block_size)
+    giver, root = shown_from_elsewhere(node, files, cut=Cut(block, block))
     node.start()
 
     assert sums(root) == wanted(files)
@@ -128,7 +129,7 @@ def test_blocks_on_the_node_are_read_from_its_disk_and_the_rest_from_their_holde
 @pytest.mark.failure_mode("wrong-copy-read-natively")
 def test_a_block_that_its_agent_has_refused_is_read_from_another_node(node: ReaderNode) -> None:
     files = {"one": os.urandom(20_000), "two": os.urandom(5 * MB)}
-    version = small_version(node.folder, files, block_size=2 * MB)
+    version = small_version(node.folder, files, cut=Cut(2 * MB, 2 * MB))
     giver = Giver(node.folder, "giver")
     giver.put(version.manifest, node.folder / "source")
     giver.process.start()
@@ -147,7 +148,7 @@ def test_a_block_that_its_agent_has_refused_is_read_from_another_node(node: Read
 
 def test_what_no_agent_holds_is_read_from_the_source_through_an_agent(node: ReaderNode) -> None:
     files = contents()
-    version = small_version(node.folder, files, block_size=2 * MB + 5)
+    version = small_version(node.folder, files, cut=Cut(2 * MB + 5, 2 * MB + 5))
     giver = Giver(node.folder, "giver", source=version.source)
     giver.process.start()
     root = node.register(version, tables=table_of(holder_of(giver, slots=bytes(512), reads_source=True)))

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 from tests.processes.reader.test_reader_restarts import serving
-from tests.support.dataplane.agents import Version, cached_files, make_version, put_block
+from tests.support.dataplane.agents import Version, folder_version, put_block
 from tests.support.dataplane.node import needs_fuse
 from tests.support.dataplane.readers import ReaderNode, table_of
 from tests.support.waiting import at_this_load, eventually
 
 from tdcs.engine.holder_table import Holder
-from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS, SourceAccess
+from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS
 from tdcs.node.agent.block_service import BlockService
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.wire.frames import News, SourceWanted
@@ -98,12 +98,7 @@ def _version(folder: Path, node: ReaderNode, sizes: dict[str, int]) -> Version:
     folder.mkdir()
     for name, size in sizes.items():
         (folder / name).write_bytes(os.urandom(size))
-    return make_version(
-        cached_files(folder),
-        folder=node.folder / "manifests",
-        source=SourceAccess(uri=f"file://{folder}"),
-        mount=f"/datasets/{folder.name}",
-    )
+    return folder_version(folder, store=node.folder / "manifests", mount=f"/datasets/{folder.name}")
 
 
 def _begin(work: Callable[[], bytes]) -> tuple[threading.Thread, Future[bytes]]:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
+from typing import NamedTuple
 
 import xxhash
 from tests.support.waiting import eventually_async
@@ -17,8 +17,7 @@ from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.transfer import manifest_url
 from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS, Assignment, MountState, Part, Peer, SourceAccess
 from tdcs.model.block_identity import identity_of
-from tdcs.model.cache_engine import Block, CachedFile
-from tdcs.model.file_blocks import Cut
+from tdcs.model.file_blocks import WHOLE_BLOCKS, Cut
 from tdcs.model.manifest import Manifest
 from tdcs.model.manifest_builder import ManifestBuilder
 from tdcs.node.agent.agent import Agent
@@ -35,34 +34,29 @@ from tdcs.trust.contexts import Contexts
 
 MOUNT = "/datasets/0123456789abcdef"
 CAPACITY = 1 << 30
-NO_IDS: Mapping[str, int] = MappingProxyType({})
 SHORT = Patience(answer=1.0, silent=1.5, stalled=5.0, refused=0.05, away=2.0)
 """For peers of tests: they are on this machine."""
 
 
-def cached_files(
-    folder: Path, *, block_size: int = 1 << 30, first_ids: Mapping[str, int] = NO_IDS
-) -> list[CachedFile]:
-    """What an engine would list of a folder; a file gets ids by its place in the order, unless `first_ids` names it."""
-    found = []
-    for number, path in enumerate(sorted(each for each in folder.rglob("*") if each.is_file())):
-        length = path.stat().st_size
-        name = str(path.relative_to(folder))
-        first = first_ids.get(name, (1 << 24) + number * 1024)
-        source = str(path)
-        blocks = tuple(
-            Block(
-                id=first + index,
-                length=min(block_size, length - offset),
-                offset=offset,
-                source_path=source,
-                mount_id=1,
-            )
-            for index, offset in enumerate(range(0, length, block_size))
+class ListedFile(NamedTuple):
+    """A file as a source lists it."""
+
+    path: bytes
+    length: int
+    tag: bytes
+
+
+def listed_files(folder: Path) -> list[ListedFile]:
+    """What TDCS lists of a folder."""
+    return [
+        ListedFile(
+            os.fsencode(path.relative_to(folder)),
+            path.stat().st_size,
+            f"mtime-ms:{path.stat().st_mtime_ns // 1_000_000}".encode(),
         )
-        time = f"mtime-ms:{path.stat().st_mtime_ns // 1_000_000}"
-        found.append(CachedFile(path=name, length=length, blocks=blocks, tag=time))
-    return found
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,45 +96,30 @@ class Version:
 
 
 def make_version(
-    files: Iterable[CachedFile], *, folder: Path, source: SourceAccess, mount: str = MOUNT
+    files: Iterable[tuple[bytes, int, bytes]],
+    *,
+    folder: Path,
+    source: SourceAccess,
+    mount: str = MOUNT,
+    cut: Cut = WHOLE_BLOCKS,
 ) -> Version:
-    """A manifest of these files."""
-    builder = ManifestBuilder(path=mount, source=source.uri)
-    builder.add(files)
-    manifests = ManifestFolder(folder)
-    digest = manifests.write(builder)
-    return Version(manifest=manifests.open(digest), folder=manifests, source=source)
-
-
-def own_version(
-    files: Mapping[str, bytes], *, folder: Path, source: SourceAccess, cut: Cut, mount: str = MOUNT
-) -> Version:
-    """A version of files in a folder, as TDCS lists and cuts them itself."""
+    """A version of these files in a folder of manifests."""
     builder = ManifestBuilder(path=mount, source=source.uri, cut=cut)
-    root = Path(source.uri.removeprefix("file://"))
-    builder.add_listed(
-        (name.encode(), len(content), f"mtime-ms:{(root / name).stat().st_mtime_ns // 1_000_000}".encode())
-        for name, content in files.items()
-    )
+    builder.add_listed(files)
     manifests = ManifestFolder(folder)
     return Version(manifest=manifests.open(manifests.write(builder)), folder=manifests, source=source)
 
 
-def folder_version(
-    folder: Path,
-    *,
-    store: Path,
-    block_size: int = 1 << 30,
-    mount: str = MOUNT,
-    first_ids: Mapping[str, int] = NO_IDS,
-) -> Version:
+def folder_version(folder: Path, *, store: Path, mount: str = MOUNT, cut: Cut = WHOLE_BLOCKS) -> Version:
     """The version that a folder has now."""
-    return make_version(
-        cached_files(folder, block_size=block_size, first_ids=first_ids),
-        folder=store,
-        source=SourceAccess(uri=f"file://{folder}"),
-        mount=mount,
-    )
+    source = SourceAccess(uri=f"file://{folder}")
+    return make_version(listed_files(folder), folder=store, source=source, mount=mount, cut=cut)
+
+
+def block_of(manifest: Manifest, path: str) -> int:
+    """The id of the first block of a file."""
+    paths = [manifest.file_path(file) for file in range(len(manifest))]
+    return int(manifest.block_ids[manifest.blocks_of(paths.index(path.encode())).start])
 
 
 def fill(folder: Path, files: Mapping[str, bytes]) -> Path:
@@ -172,10 +151,17 @@ def content_of(disk: Disk, version: Version) -> dict[str, bytes]:
 
 
 def put_block(
-    disk: Disk, manifest: Manifest, block: int, content: bytes, *, folder: Path | None = None
+    disk: Disk,
+    manifest: Manifest,
+    block: int,
+    content: bytes,
+    *,
+    folder: Path | None = None,
+    name: int | None = None,
 ) -> Path:
-    """A block as an agent leaves it, by its number in the manifest: a file that says what it is."""
-    file = (folder or disk.spool) / str(manifest.block_ids[block])
+    """A block as an agent leaves it, by its number in the manifest: a file that says what it is. Its name is the
+    block's id, or another one."""
+    file = (folder or disk.spool) / str(manifest.block_ids[block] if name is None else name)
     partial = disk.partial / f"{file.name}.put"
     for each in (file.parent, partial.parent):
         each.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 import psutil
 from tests.support.dataplane import giver_process
-from tests.support.dataplane.agents import Version, cached_files, make_version, put_block
+from tests.support.dataplane.agents import Version, fill, folder_version, put_block
 from tests.support.programs.ports import free_ports
 from tests.support.programs.processes import Process
 
@@ -24,6 +24,7 @@ from tdcs.api import names
 from tdcs.engine.holder_table import Holder, HolderTable
 from tdcs.engine.reader_files import Registration, VersionNumbers
 from tdcs.model.agent_state import ALL_SLOTS, SourceAccess
+from tdcs.model.file_blocks import WHOLE_BLOCKS, Cut
 from tdcs.model.manifest import Manifest
 from tdcs.node.agent.disk.tier import Disk
 from tdcs.node.reader import session
@@ -204,25 +205,16 @@ def reader_node() -> Iterator[ReaderNode]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def small_version(folder: Path, files: Mapping[str, bytes], *, block_size: int = 1 << 30) -> Version:
+def small_version(folder: Path, files: Mapping[str, bytes], *, cut: Cut = WHOLE_BLOCKS) -> Version:
     """Write files below a folder, and make a version of them."""
-    source = folder / "source"
-    for name, content in files.items():
-        target = source / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(content)
-    return make_version(
-        cached_files(source, block_size=block_size),
-        folder=folder / "manifests",
-        source=SourceAccess(uri=f"file://{source}"),
-    )
+    return folder_version(fill(folder / "source", files), store=folder / "manifests", cut=cut)
 
 
 def shown_from_elsewhere(
-    node: ReaderNode, files: Mapping[str, bytes], *, block_size: int = 1 << 30
+    node: ReaderNode, files: Mapping[str, bytes], *, cut: Cut = WHOLE_BLOCKS
 ) -> tuple[Giver, Path]:
     """Register a version of files that one other node has; the process there, and the folder that shows the version."""
-    version = small_version(node.folder, files, block_size=block_size)
+    version = small_version(node.folder, files, cut=cut)
     giver = Giver(node.folder, "giver")
     giver.put(version.manifest, node.folder / "source")
     giver.process.start()

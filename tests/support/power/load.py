@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 import xxhash
-from tests.support.dataplane.agents import Version, fill, folder_version, own_version
+from tests.support.dataplane.agents import Version, block_of, fill, folder_version
 from tests.support.waiting import eventually
 
-from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS, Peer, SourceAccess
+from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS, Peer
 from tdcs.model.block_identity import identity_of
 from tdcs.model.file_blocks import Cut
 from tdcs.node.agent.block_service import BlockService
@@ -67,19 +67,12 @@ def sources(work: Path, *, seed: int) -> Sources:
     versions, blocks = [], dict[int, bytes]()
     for place, (mount, files) in enumerate(((LOADED, loaded), (GIVEN, given), (READ, read))):
         folder = fill(work / f"source-{place}", files)
-        first = {name: (place + 1 << 40) + number * 1024 for number, name in enumerate(sorted(files))}
-        version = folder_version(folder, store=work / "manifests", mount=mount, first_ids=first)
+        version = folder_version(folder, store=work / "manifests", mount=mount)
         versions.append(version)
-        blocks |= {first[name]: content for name, content in files.items()}
+        blocks |= {block_of(version.manifest, name): content for name, content in files.items()}
     large = {f"large/{number}": rng.randbytes((3 + number) * EXTENT + 100 * number) for number in range(4)}
     folder = fill(work / "source-large", large)
-    cut = own_version(
-        large,
-        folder=work / "manifests",
-        source=SourceAccess(uri=f"file://{folder}"),
-        cut=Cut(EXTENT, EXTENT),
-        mount=LARGE,
-    )
+    cut = folder_version(folder, store=work / "manifests", mount=LARGE, cut=Cut(EXTENT, EXTENT))
     for number, block in enumerate(cut.manifest.block_ids.tolist()):
         begin, path = cut.manifest.offset(number), cut.manifest.file_path(cut.manifest.file_of(number))
         blocks[block] = large[path.decode()][begin : begin + EXTENT]

@@ -325,7 +325,7 @@ async def test_a_disk_that_keeps_the_note_of_a_comparison_does_not_end_the_agent
         one.give(version.assignment(version=2))
         assert one.mount().check is None
         fill(tmp_path / "source", {"more": b"more"})
-        newer = folder_version(tmp_path / "source", store=tmp_path / "manifests", first_ids={"more": 1 << 41})
+        newer = folder_version(tmp_path / "source", store=tmp_path / "manifests")
         one.give(newer.assignment(version=3), manifests=newer)
         await one.holds(newer)
 

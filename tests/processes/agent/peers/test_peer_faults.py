@@ -211,7 +211,7 @@ async def test_two_agents_with_different_versions_exchange_what_both_have_and_no
     source = fill(tmp_path / "source", {name: name.encode() * 1000 for name in ("a", "b", "c")})
     old = folder_version(source, store=tmp_path / "manifests")
     (source / "b").write_bytes(b"B" * 1500)
-    new = folder_version(source, store=tmp_path / "manifests", first_ids={"b": 1 << 40})
+    new = folder_version(source, store=tmp_path / "manifests")
     async with (
         running_agent(tmp_path / "one") as one,
         running_agent(tmp_path / "two", node="node-2") as two,

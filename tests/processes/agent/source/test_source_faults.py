@@ -15,7 +15,6 @@ import pytest
 from tests.support.dataplane.agents import (
     MOUNT,
     Version,
-    cached_files,
     fill,
     folder_version,
     make_version,
@@ -24,6 +23,7 @@ from tests.support.dataplane.agents import (
 from tests.support.waiting import eventually_async
 
 from tdcs.model.agent_state import SourceAccess
+from tdcs.model.file_blocks import WHOLE_BLOCKS, Cut
 from tdcs.node.agent.mount.source_pieces import Extent, Write
 from tdcs.node.agent.mount.source_state import FolderReader
 
@@ -120,13 +120,11 @@ def bucket(tmp_path: Path) -> Iterator[Bucket]:
     made.close()
 
 
-def version_of(bucket: Bucket, tmp_path: Path, *, block_size: int = 1 << 30) -> Version:
-    listed = cached_files(fill(tmp_path / "listed", bucket.files), block_size=block_size)
+def version_of(bucket: Bucket, tmp_path: Path, *, cut: Cut = WHOLE_BLOCKS) -> Version:
     files = [
-        type(file)(path=file.path, length=file.length, blocks=file.blocks, tag=bucket.etag(file.path))
-        for file in listed
+        (name.encode(), len(content), bucket.etag(name).encode()) for name, content in bucket.files.items()
     ]
-    return make_version(files, folder=tmp_path / "manifests", source=bucket.access)
+    return make_version(files, folder=tmp_path / "manifests", source=bucket.access, cut=cut)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +169,7 @@ async def test_each_byte_is_asked_for_once_and_the_etag_pins_it(bucket: Bucket, 
 
 async def test_a_file_of_several_blocks_is_put_together_rightly(bucket: Bucket, tmp_path: Path) -> None:
     bucket.files = {"parts": os.urandom(5_000_123), "one": b"1"}
-    version = version_of(bucket, tmp_path, block_size=1 << 20)
+    version = version_of(bucket, tmp_path, cut=Cut(1 << 20, 1 << 20))
     async with running_agent(tmp_path / "one") as one:
         one.give(version.assignment(), manifests=version)
         await one.holds(version)

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 import xxhash
-from tests.support.dataplane.agents import Version, own_version
+from tests.support.dataplane.agents import Version, folder_version
 from tests.support.waiting import eventually
 
-from tdcs.model.agent_state import SourceAccess
 from tdcs.model.block_identity import identity_of
 from tdcs.model.file_blocks import Cut
 from tdcs.node.agent.disk.disk_room import SLACK_BYTES, Room
@@ -36,12 +35,7 @@ class Node:
         source = folder / "source"
         source.mkdir()
         (source / "large").write_bytes(CONTENT)
-        self.version: Version = own_version(
-            {"large": CONTENT},
-            folder=folder / "manifests",
-            source=SourceAccess(uri=f"file://{source}"),
-            cut=Cut(EXTENT, EXTENT),
-        )
+        self.version: Version = folder_version(source, store=folder / "manifests", cut=Cut(EXTENT, EXTENT))
         self.tier = folder / "tier"
         self.ids = [int(one) for one in self.version.manifest.block_ids]
         self.disk = Disk(self.tier, boot="1")

@@ -13,6 +13,7 @@ import pytest
 from tests.support.dataplane.agents import Version, fill, folder_version, put_block
 
 from tdcs.model.block_identity import identity_of, same_blocks
+from tdcs.model.file_blocks import WHOLE_BLOCKS, Cut
 from tdcs.node import file_facts
 from tdcs.node.agent.blocks.inventory import Inventory
 from tdcs.node.agent.disk.disk_room import Room
@@ -23,7 +24,8 @@ from tdcs.node.agent.mount.mount_work import MountWork
 from tdcs.node.agent.mount.readable import ReadableBlocks
 
 A, B = "/datasets/a", "/datasets/b"
-FIRST = 1 << 24
+ALLUXIOS = 1 << 24
+"""An id as Alluxio gives them."""
 
 
 class Node:
@@ -43,19 +45,14 @@ class Node:
         self.inventory = Inventory(disk=self.disk, room=self.room, lock=self.lock)
         self.mounts: dict[str, MountWork] = {}
 
-    def version(
-        self, files: Mapping[str, bytes], *, mount: str = A, first: int = FIRST, block_size: int = 1 << 30
-    ) -> Version:
-        """What the master lists of these files: ids of blocks count from `first`."""
+    def version(self, files: Mapping[str, bytes], *, mount: str = A, cut: Cut = WHOLE_BLOCKS) -> Version:
+        """What is listed of these files. They have one time: a path with a length is the same file every time."""
         source = self.folder / "source" / mount.strip("/")
         shutil.rmtree(source, ignore_errors=True)
         fill(source, files)
         for path in source.rglob("*"):
             os.utime(path, (1, 1))
-        ids = {name: first + place * 1024 for place, name in enumerate(sorted(files))}
-        return folder_version(
-            source, store=self.folder / "manifests", mount=mount, first_ids=ids, block_size=block_size
-        )
+        return folder_version(source, store=self.folder / "manifests", mount=mount, cut=cut)
 
     def open(self, version: Version) -> Ledger:
         """The agent works by this version."""
@@ -94,10 +91,9 @@ def node(tmp_path: Path) -> Node:
 @pytest.mark.failure_mode("block-of-another-file")
 def test_a_block_with_the_id_and_length_of_another_file_is_not_taken_for_it(node: Node) -> None:
     before = node.version({"a-0": b"AAAA", "a-1": b"AAAA"})
-    for block in range(2):
-        put_block(node.disk, before.manifest, block, b"AAAA")
     after = node.version({"b-0": b"BBBB", "b-1": b"BBBB"}, mount=B)
-    assert after.manifest.block_ids.tolist() == before.manifest.block_ids.tolist()
+    for block, name in enumerate(after.manifest.block_ids.tolist()):
+        put_block(node.disk, before.manifest, block, b"AAAA", name=name)
     ledger = node.open(after)
     node.look()
     assert not ledger.blocks_here
@@ -165,7 +161,7 @@ def test_a_block_that_is_brought_during_the_first_look_is_given_before_its_end(n
     assert node.content(version) == [b"AAAA"]
 
 
-def test_the_next_version_takes_over_only_what_is_the_same_file_under_the_same_id(node: Node) -> None:
+def test_the_next_version_takes_over_only_what_is_the_same_file(node: Node) -> None:
     before = node.version({"a": b"AAAA", "b": b"BBBB"})
     for block, content in enumerate((b"AAAA", b"BBBB")):
         put_block(node.disk, before.manifest, block, content)
@@ -178,30 +174,28 @@ def test_the_next_version_takes_over_only_what_is_the_same_file_under_the_same_i
 
 
 @pytest.mark.failure_mode("block-of-another-file")
-def test_a_block_is_adopted_under_the_id_that_a_new_manifest_gives_it(node: Node) -> None:
-    files = {"a": b"AAAA", "large": bytes(range(10))}
-    before = node.version(files, block_size=4)
-    for block, content in enumerate((b"AAAA", bytes(range(4)), bytes(range(4, 8)), bytes((8, 9)))):
-        put_block(node.disk, before.manifest, block, content)
+def test_a_block_under_another_id_is_adopted_under_the_one_that_a_manifest_gives_it(node: Node) -> None:
+    version = node.version({"a": b"AAAA", "large": bytes(range(10))}, cut=Cut(4, 4))
+    content = [b"AAAA", bytes(range(4)), bytes(range(4, 8)), bytes((8, 9))]
+    for block, each in enumerate(content):
+        put_block(node.disk, version.manifest, block, each, name=ALLUXIOS + block)
     node.start()
-    after = node.version(files, first=FIRST * 7, block_size=4)
-    assert not set(before.manifest.block_ids.tolist()) & set(after.manifest.block_ids.tolist())
-    ledger = node.open(after)
+    ledger = node.open(version)
     node.look()
     assert ledger.blocks_here == ledger.manifest.blocks
-    assert node.content(after) == [b"AAAA", bytes(range(4)), bytes(range(4, 8)), bytes((8, 9))]
+    assert node.content(version) == content
     assert not len(node.inventory.strangers)
 
 
 @pytest.mark.failure_mode("disk-of-earlier-release")
 def test_blocks_that_an_earlier_release_has_named_by_alluxios_ids_get_their_own_ones(node: Node) -> None:
     files = {"a": b"AAAA", "b": b"BBBB", "c": b"CCCC"}
-    before = node.version(files)
-    put_block(node.disk, before.manifest, 0, b"AAAA")
-    put_block(node.disk, before.manifest, 1, b"BBBB", folder=node.disk.lent)
-    put_block(node.disk, before.manifest, 2, b"CCCC", folder=node.disk.lent)
+    version = node.version(files)
+    put_block(node.disk, version.manifest, 0, b"AAAA", name=ALLUXIOS)
+    put_block(node.disk, version.manifest, 1, b"BBBB", folder=node.disk.lent, name=ALLUXIOS + 1)
+    put_block(node.disk, version.manifest, 2, b"CCCC", folder=node.disk.lent, name=ALLUXIOS + 2)
     (node.disk.lent / "99").write_bytes(b"of somebody who does not say what it is")
-    node.disk.refused.add(A, [int(before.manifest.block_ids[2])])
+    node.disk.refused.add(A, [ALLUXIOS + 2])
     node.disk.epoch.write_text("0a1b2c3d-journal\n")
     assert enter_own_ids(node.disk) == 2
     assert list(node.disk.lent.iterdir()) == list(node.disk.spool.iterdir()) == []
@@ -209,20 +203,19 @@ def test_blocks_that_an_earlier_release_has_named_by_alluxios_ids_get_their_own_
     assert enter_own_ids(node.disk) == 0
 
     node.start()
-    after = node.version(files, first=FIRST * 9)
     node.look()
     assert node.room.used == 8, "what waits takes room"
-    ledger = node.open(after)
+    ledger = node.open(version)
     node.look()
     assert here(ledger) == [True, True, False], "what was found wrong is brought again"
-    assert node.content(after) == [b"AAAA", b"BBBB", None]
+    assert node.content(version) == [b"AAAA", b"BBBB", None]
     assert node.room.used == 8
 
 
 def test_another_length_or_another_part_of_the_same_file_is_another_block(node: Node) -> None:
-    whole = node.version({"a": bytes(8)}, block_size=8)
+    whole = node.version({"a": bytes(8)}, cut=Cut(8, 8))
     put_block(node.disk, whole.manifest, 0, bytes(8))
-    halves = node.version({"a": bytes(8)}, block_size=4)
+    halves = node.version({"a": bytes(8)}, cut=Cut(4, 4))
     ledger = node.open(halves)
     node.look()
     assert not ledger.blocks_here

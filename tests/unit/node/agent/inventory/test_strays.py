@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.support.dataplane.agents import put_block
-from tests.unit.node.agent.inventory.test_self_describing_files import FIRST, A, B, Node
+from tests.unit.node.agent.inventory.test_self_describing_files import ALLUXIOS, A, B, Node
 
 from tdcs.model.agent_state import FileFailure
 from tdcs.node.agent.blocks.strays import KEPT_SECONDS, Strays
@@ -48,7 +48,7 @@ async def test_outdated_blocks_go_in_one_pass_without_the_manifest_that_named_th
     for block in range(300):
         put_block(node.disk, before.manifest, block, b"AAAA")
     world.start()
-    node.open(node.version({"new": b"BBBB"}, first=FIRST * 5))
+    node.open(node.version({"new": b"BBBB"}))
     node.look()
     assert node.room.used == 1200
     assert await world.remove() == 300
@@ -60,12 +60,12 @@ async def test_outdated_blocks_go_in_one_pass_without_the_manifest_that_named_th
 
 async def test_the_room_of_blocks_of_several_mounts_is_free_when_they_are_gone(world: World) -> None:
     node = world.node
-    for mount, first in ((A, FIRST * 3), (B, FIRST * 2), ("/datasets/c", FIRST)):
-        version = node.version({f"{n}": b"AAAA" for n in range(3)}, mount=mount, first=first)
+    for mount in (A, B, "/datasets/c"):
+        version = node.version({f"{n}": b"AAAA" for n in range(3)}, mount=mount)
         for block in range(3):
             put_block(node.disk, version.manifest, block, b"AAAA")
     world.start()
-    node.open(node.version({"new": b"BBBB"}, mount="/datasets/d", first=FIRST * 5))
+    node.open(node.version({"new": b"BBBB"}, mount="/datasets/d"))
     node.look()
     assert node.room.used == 36
     assert await world.remove() == 9
@@ -76,10 +76,10 @@ async def test_the_room_of_blocks_of_several_mounts_is_free_when_they_are_gone(w
 async def test_no_mount_waits_for_the_manifest_of_another_one(world: World) -> None:
     node = world.node
     ours = node.version({"a": b"AAAA"})
-    theirs = node.version({"b": b"BBBB"}, mount=B, first=FIRST * 2)
+    theirs = node.version({"b": b"BBBB"}, mount=B)
     put_block(node.disk, ours.manifest, 0, b"AAAA")
     put_block(node.disk, theirs.manifest, 0, b"BBBB")
-    node.open(node.version({"new": b"CCCC"}, first=FIRST * 3))
+    node.open(node.version({"new": b"CCCC"}))
     node.open(theirs)
     mount = node.mounts[B]
     mount.ledger = None  # its manifest is on its way
@@ -87,7 +87,9 @@ async def test_no_mount_waits_for_the_manifest_of_another_one(world: World) -> N
     mount.wanted = msgspec.structs.replace(mount.wanted, manifest="f" * 32)
     node.look()
     assert await world.remove() == 1
-    assert world.names(Place.SPOOL) == [FIRST * 2], "what may be of the other mount stays"
+    assert world.names(Place.SPOOL) == theirs.manifest.block_ids.tolist(), (
+        "what may be of the other mount stays"
+    )
 
 
 async def test_nothing_goes_before_the_operator_has_said_anything(world: World) -> None:
@@ -117,7 +119,7 @@ async def test_blocks_without_an_id_wait_for_an_hour_or_until_something_finds_no
     old = node.version({"a": b"AAAA"})
     put_block(node.disk, old.manifest, 0, b"AAAA")
     assert node.disk.set_aside() == 1
-    node.open(node.version({"b": b"BBBB"}, mount=B, first=FIRST * 3))
+    node.open(node.version({"b": b"BBBB"}, mount=B))
     node.look()
     assert await world.remove() == 0
     node.mounts[B].room_failure = FileFailure(path="b", code="NoRoom", reason="the cache is full")
@@ -135,13 +137,13 @@ async def test_blocks_without_an_id_wait_for_an_hour_or_until_something_finds_no
 
 async def test_what_a_new_version_lists_stays_until_it_was_looked_for(world: World) -> None:
     node = world.node
-    before = node.version({f"{n:03}": b"AAAA" for n in range(60)})
+    version = node.version({f"{n:03}": b"AAAA" for n in range(60)})
     for block in range(60):
-        put_block(node.disk, before.manifest, block, b"AAAA")
+        put_block(node.disk, version.manifest, block, b"AAAA", name=ALLUXIOS + block)
     assert node.disk.set_aside() == 60
     world.start()
     node.look()  # nothing is assigned: all are strangers
-    node.open(node.version({f"{n:03}": b"AAAA" for n in range(60)}, first=FIRST * 5))
+    node.open(version)
     assert await world.remove() == 0, "it lists them under other ids"
     node.look()
     assert await world.remove() == 0

@@ -24,12 +24,11 @@ class Work:
     """A mount of ten files that all lie here, and its next version with one file more before them."""
 
     def __init__(self, folder: Path, *, held: int = FILES) -> None:
-        ids = {f"{number}": (number + 1) << 20 for number in range(FILES)}
-        source = fill(folder / "source", dict.fromkeys(ids, b"x" * 10))
+        source = fill(folder / "source", {f"{number}": b"x" * 10 for number in range(FILES)})
         manifests = folder / "manifests"
-        self.first: Version = folder_version(source, store=manifests, first_ids=ids)
+        self.first: Version = folder_version(source, store=manifests)
         (source / "!new").write_bytes(b"new")
-        self.second: Version = folder_version(source, store=manifests, first_ids=ids | {"!new": 1 << 41})
+        self.second: Version = folder_version(source, store=manifests)
         room = Room(capacity=1 << 30, free=lambda: 1 << 30)
         self.now = 100.0
         self.mount = MountWork(path=MOUNT, lock=threading.RLock(), room=room, clock=lambda: self.now)

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import grpc
 import pytest
-from tests.support.dataplane.agents import MOUNT, fill, own_version
+from tests.support.dataplane.agents import MOUNT, fill, folder_version
 
 from tdcs.alluxio.exported_files import ExportedFile, ExportedFiles
 from tdcs.alluxio.master_room import MasterRoom
 from tdcs.alluxio.rpc import Rpc, RpcFailureError
 from tdcs.alluxio.worker_blocks import OpenBlockError, PresentBlockError, UnknownBlockError, WorkerBlocks
-from tdcs.model.agent_state import SourceAccess
 from tdcs.model.block_identity import identity_of
 from tdcs.model.file_blocks import Cut
 from tdcs.node.agent.disk.disk_room import Room
@@ -125,12 +124,7 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.now = 1000.0
         source = fill(folder / "source", FILES)
-        self.version = own_version(
-            FILES,
-            folder=folder / "manifests",
-            source=SourceAccess(uri=f"file://{source}"),
-            cut=Cut(whole=200, block=128),
-        )
+        self.version = folder_version(source, store=folder / "manifests", cut=Cut(whole=200, block=128))
         self.disk = Disk(folder / "tier")
         self.disk.prepare()
         self.disk.lent.mkdir()

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.support.dataplane.agents import fill, own_version
+from tests.support.dataplane.agents import fill, folder_version
 from tests.support.waiting import eventually
 from tests.unit.node.csi.views.builders import (
     PATH,
@@ -24,7 +24,6 @@ from tests.unit.node.csi.views.builders import (
 from xxhash import xxh3_64_intdigest
 
 from tdcs.api import names
-from tdcs.model.agent_state import SourceAccess
 from tdcs.model.block_identity import identity_of
 from tdcs.model.file_blocks import Cut
 from tdcs.model.manifest_builder import ManifestBuilder
@@ -302,11 +301,10 @@ def test_no_link_is_kept_before_the_agent_has_checked_files_after_a_loss_of_powe
 @pytest.mark.failure_mode("node-power-lost-with-lying-disk")
 def test_no_pod_reads_what_a_loss_of_power_has_damaged(tmp_path: Path, large: bool) -> None:
     content = bytes(range(1, 201)) * 100
-    version = own_version(
-        {"file": content},
-        folder=tmp_path / "manifests",
+    version = folder_version(
+        fill(tmp_path / "source", {"file": content}),
+        store=tmp_path / "manifests",
         mount=PATH,
-        source=SourceAccess(uri=f"file://{fill(tmp_path / 'source', {'file': content})}"),
         cut=Cut(whole=1 << 10, block=1 << 12) if large else Cut(whole=1 << 30, block=1 << 30),
     )
     manifest = version.manifest
