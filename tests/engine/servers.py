@@ -323,6 +323,7 @@ class AlluxioCluster:
             "ALLUXIO_JAVA_OPTS": " ".join(
                 [
                     *profile.java_options(role=role, heap_bytes=self._heaps[role], processors=2),
+                    *(["-Dtdcs.stock=true"] if self.profile_kind is Profile.STOCK else []),
                     f"-Djava.io.tmpdir={self.folder}",  # the FUSE client unpacks its native library there
                     *options,
                 ]

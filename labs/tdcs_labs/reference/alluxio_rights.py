@@ -16,6 +16,8 @@ class Place(StrEnum):
     ANYWHERE = ""
     OWN_POD = "@pod"
     """From the pod of the process that is called."""
+    STOCK = "@stock"
+    """Anywhere, at the processes of a CacheCluster of the profile Stock."""
 
 
 @cache

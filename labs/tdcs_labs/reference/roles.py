@@ -46,7 +46,13 @@ _PROCESSES: Final[Mapping[Role, str]] = MappingProxyType(
     }
 )
 
-_FROM: Final[Mapping[Place, str]] = MappingProxyType({Place.ANYWHERE: "", Place.OWN_POD: " of the same pod"})
+_FROM: Final[Mapping[Place, str]] = MappingProxyType(
+    {
+        Place.ANYWHERE: "",
+        Place.OWN_POD: " of the same pod",
+        Place.STOCK: " (in a CacheCluster of the profile `Stock` alone)",
+    }
+)
 
 _BLOCKS: Final[Mapping[int, str]] = MappingProxyType(
     {

@@ -25,7 +25,7 @@ ADMITTED: Final[Mapping[tuple[str, int], set[str]]] = {
     ("tdcs-reader-holder", 9808): {"prometheus"},
     ("tdcs-reader-holder", 9809): {"prometheus"},
     ("master", names.MASTER_RPC_PORT): {"tdcs-operator", "worker", "fuse"},
-    ("worker", names.WORKER_RPC_PORT): {"tdcs-operator", "worker", "fuse"},
+    ("worker", names.WORKER_RPC_PORT): {"fuse"},
     ("worker", names.AGENT_CONTROL_PORT): {"tdcs-operator", "worker", "prometheus", *READERS},
     ("worker", names.AGENT_BLOCK_PORT): {"worker", *READERS},
 }
@@ -124,7 +124,6 @@ def test_outside_are_only_names_the_api_server_and_stores(everything: Rendered) 
         "tdcs-crd-upgrade": {api},
         "tdcs-uninstall": {api},
         "tdcs-smoke-test": {api},
-        "master": {"stores"},
         "worker": {"stores"},
     }
 
@@ -133,7 +132,7 @@ def test_outside_are_only_names_the_api_server_and_stores(everything: Rendered) 
 def test_no_store_is_where_clouds_answer_their_machines(everything: Rendered) -> None:
     forbidden = [*METADATA, *map(ipaddress.ip_network, ("169.254.0.0/16", "fe80::/10"))]
     network, pods = Network(everything), dict(parts(everything))
-    for name in ("tdcs-operator", "master", "worker"):
+    for name in ("tdcs-operator", "worker"):
         wide = [
             peer["ipBlock"]
             for rule in network.rules("egress", pods[name]) or ()

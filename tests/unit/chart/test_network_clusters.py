@@ -19,7 +19,7 @@ GROUPS: Final = (("default",), ("second",), UNNAMED)
 
 INSIDE: Final[Mapping[tuple[str, int], set[str]]] = {
     ("master", names.MASTER_RPC_PORT): {"worker", "fuse"},
-    ("worker", names.WORKER_RPC_PORT): {"worker", "fuse"},
+    ("worker", names.WORKER_RPC_PORT): {"fuse"},
     ("worker", names.AGENT_CONTROL_PORT): {"worker"},
     ("worker", names.AGENT_BLOCK_PORT): {"worker"},
 }
@@ -27,7 +27,6 @@ INSIDE: Final[Mapping[tuple[str, int], set[str]]] = {
 
 OWN: Final[Mapping[tuple[str, int], set[str]]] = {
     ("master", names.MASTER_RPC_PORT): {"operator"},
-    ("worker", names.WORKER_RPC_PORT): {"operator"},
     ("worker", names.AGENT_CONTROL_PORT): {"operator", "csi", "reader-holder"},
     ("worker", names.AGENT_BLOCK_PORT): {"csi", "reader-holder"},
 }

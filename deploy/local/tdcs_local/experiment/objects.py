@@ -16,6 +16,7 @@ NAMESPACE = "tdcs-experiment"
 DATASET = "pictures"
 SCRIPT = "read_batches.py"
 STOCK_CLUSTER = "stock"
+STOCK_POLICY = "tdcs-cache-stock-reads"
 STOCK_PATH = "/pictures"
 """Where the bucket is mounted in stock Alluxio."""
 LABEL = "tdcs.io/experiment"
@@ -67,6 +68,32 @@ def stock_cluster(default: Object) -> Object:
         "kind": "CacheCluster",
         "metadata": {"name": STOCK_CLUSTER, "namespace": default["metadata"]["namespace"]},
         "spec": {**spec, "profile": "Stock"},
+    }
+
+
+def stock_policy(default: Object) -> Object:
+    """What no other cache needs: its master and workers read the store, and workers read from each other."""
+
+    def pods(*components: str) -> Object:
+        return {
+            "matchLabels": {names.LABEL_CACHE_CLUSTER: STOCK_CLUSTER},
+            "matchExpressions": [
+                {"key": names.LABEL_COMPONENT, "operator": "In", "values": list(components)}
+            ],
+        }
+
+    both = pods(names.COMPONENT_MASTER, names.COMPONENT_WORKER)
+    ports = [{"port": names.WORKER_RPC_PORT, "protocol": "TCP"}]
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": STOCK_POLICY, "namespace": default["metadata"]["namespace"]},
+        "spec": {
+            "podSelector": both,
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": [{"from": [{"podSelector": pods(names.COMPONENT_WORKER)}], "ports": ports}],
+            "egress": [{}],
+        },
     }
 
 

@@ -130,7 +130,7 @@ def prepare(*, reporter: Reporter, kubectl: Kubectl) -> dict[str, str]:
     default = kubectl.get("cacheclusters.tdcs.io", release.CACHE_CLUSTER, namespace=release.NAMESPACE)
     if default is None:
         raise LocalError(what="TDCS has no CacheCluster", remedy="`make install`")
-    kubectl.apply(objects.stock_cluster(default))
+    kubectl.apply(objects.stock_cluster(default), objects.stock_policy(default))
     _wait(
         "CacheCluster stock",
         lambda: kubectl.get("cacheclusters.tdcs.io", objects.STOCK_CLUSTER, namespace=release.NAMESPACE),
@@ -152,6 +152,7 @@ def tidy(*, reporter: Reporter, kubectl: Kubectl) -> None:
     with reporter.step("delete what the experiment made"):
         forget(kubectl=kubectl)
         kubectl.delete("cacheclusters.tdcs.io", objects.STOCK_CLUSTER, namespace=release.NAMESPACE)
+        kubectl.delete("networkpolicies", objects.STOCK_POLICY, namespace=release.NAMESPACE)
         kubectl.delete("namespaces", objects.NAMESPACE)
         kubectl("label", "nodes", "--all", f"{objects.LABEL}-")
     operations.set_link(egress=demo.LINK, ingress="unlimited", reporter=reporter)

@@ -55,7 +55,9 @@ def container(
     mounts: list[Object],
     more: list[Object] | None = None,
 ) -> Object:
-    options = [*profile.java_options(role=role), *settings.jvm_options]
+    # Rights of processes that read sources themselves (`tdcs/trust/alluxio_rights.toml`).
+    stock = ["-Dtdcs.stock=true"] if plan.spec.profile == "Stock" else []
+    options = [*profile.java_options(role=role), *stock, *settings.jvm_options]
     environment: list[dict[str, Any]] = [
         {"name": "POD_NAME", "valueFrom": _field("metadata.name")},
         {"name": "POD_IP", "valueFrom": _field("status.podIP")},

@@ -414,3 +414,13 @@ def test_stock_leaves_alluxios_own_settings_of_reading() -> None:
     assert key not in stock
     assert "alluxio.master.journal.type" in stock
     assert env(stock_client.daemon_set(blueprint(profile="Stock")))["FUSE_OPTIONS"] == "allow_other,ro"
+
+
+@pytest.mark.threat("alluxio-rpc")
+@pytest.mark.parametrize("profile_name", ["Tuned", "Stock"])
+def test_processes_that_read_sources_themselves_alone_take_the_calls_for_that(profile_name: str) -> None:
+    made = blueprint(profile=profile_name)
+    for child in (cache_children.master(made), cache_children.worker(made, node="a")):
+        container = child["spec"]["template"]["spec"]["containers"][0]
+        (options,) = [each["value"] for each in container["env"] if each["name"] == "ALLUXIO_JAVA_OPTS"]
+        assert ("-Dtdcs.stock=true" in options.split()) is (profile_name == "Stock")

@@ -11,7 +11,7 @@ import pytest
 from tdcs import alluxio
 from tdcs.alluxio import rpc
 from tdcs.trust.roles import Role
-from tdcs_labs.reference.alluxio_rights import alluxio_rights
+from tdcs_labs.reference.alluxio_rights import Place, alluxio_rights
 
 FOLDER = Path(alluxio.__file__).parent
 CODE: Mapping[Role, tuple[str, ...]] = {
@@ -20,8 +20,16 @@ CODE: Mapping[Role, tuple[str, ...]] = {
 }
 """The modules with all that processes of our own call."""
 
-EXPERIMENT = frozenset({f"{rpc.FILE_SYSTEM}/Mount", f"{rpc.FILE_SYSTEM}/Unmount"})
-"""With these the experiment gives its bucket to a cache of the profile Stock, in the operator's container."""
+STOCK: Mapping[Role, frozenset[str]] = {
+    # With these the experiment gives its bucket to a cache of the profile Stock, in the operator's container.
+    Role.OPERATOR: frozenset({f"{rpc.FILE_SYSTEM}/Mount", f"{rpc.FILE_SYSTEM}/Unmount"}),
+    # And so it is read.
+    Role.WORKER: frozenset(
+        {"alluxio.grpc.file.FileSystemMasterWorkerService/GetUfsInfo", f"{rpc.BLOCK_WORKER}/ReadBlock"}
+    ),
+    Role.FUSE: frozenset({f"{rpc.BLOCK_WORKER}/Cache"}),
+}
+"""What is called in a CacheCluster of the profile Stock alone, whose Alluxio mounts and reads a source."""
 
 SERVICES = (
     *(rpc.FILE_SYSTEM, rpc.BLOCK_MASTER, rpc.CONFIGURATION, rpc.META_MASTER, rpc.METRICS_MASTER),
@@ -48,11 +56,7 @@ NEEDED: Mapping[Role, frozenset[str]] = {
                     "RequestRegisterLease",
                 )
             ),
-            *(
-                f"{WORKERS_OF_FILES}/{method}"
-                for method in ("FileSystemHeartbeat", "GetPinnedFileIds", "GetUfsInfo")
-            ),
-            f"{rpc.BLOCK_WORKER}/ReadBlock",
+            *(f"{WORKERS_OF_FILES}/{method}" for method in ("FileSystemHeartbeat", "GetPinnedFileIds")),
             *(f"{rpc.CONFIGURATION}/{method}" for method in ("GetConfiguration", "GetConfigHash")),
             f"{VERSION}/getServiceVersion",
         }
@@ -64,7 +68,7 @@ NEEDED: Mapping[Role, frozenset[str]] = {
                 f"{rpc.BLOCK_MASTER}/{method}"
                 for method in ("GetBlockInfo", "GetBlockMasterInfo", "GetWorkerInfoList")
             ),
-            *(f"{rpc.BLOCK_WORKER}/{method}" for method in ("Cache", "OpenLocalBlock", "ReadBlock")),
+            *(f"{rpc.BLOCK_WORKER}/{method}" for method in ("OpenLocalBlock", "ReadBlock")),
             *(f"{rpc.CONFIGURATION}/{method}" for method in ("GetConfiguration", "GetConfigHash")),
             "alluxio.grpc.metric.MetricsMasterClientService/MetricsHeartbeat",
             f"{VERSION}/getServiceVersion",
@@ -89,17 +93,21 @@ def named_in(*modules: str) -> frozenset[str]:
     )
 
 
-def allowed_to(role: Role) -> frozenset[str]:
-    return frozenset(method for method, allowed in alluxio_rights().items() if role in allowed)
+def allowed_to(role: Role, *, stock: bool = False) -> frozenset[str]:
+    """The methods that a role may call: in every cache, or in one of the profile Stock besides."""
+    return frozenset(
+        method
+        for method, places in alluxio_rights().items()
+        if role in places and (places[role] is Place.STOCK) is stock
+    )
 
 
 @pytest.mark.parametrize("role", Role)
 @pytest.mark.threat("alluxio-rpc")
 def test_a_role_may_call_what_its_process_calls_and_nothing_else(role: Role) -> None:
     needed = named_in(*CODE[role]) if role in CODE else NEEDED[role]
-    if role is Role.OPERATOR:
-        needed |= EXPERIMENT
     assert allowed_to(role) == needed
+    assert allowed_to(role, stock=True) == STOCK.get(role, frozenset())
 
 
 @pytest.mark.parametrize("role", [Role.READER, Role.MONITOR, Role.MASTER])

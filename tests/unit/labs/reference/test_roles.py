@@ -50,7 +50,7 @@ def test_every_method_of_alluxios_protos_has_a_verdict_for_each_role() -> None:
 def test_what_changes_or_shows_the_cache_is_for_those_who_need_it_alone() -> None:
     table = {method.rpartition("/")[2]: set(allowed) for method, allowed in alluxio_rights().items()}
     assert table["Mount"] == table["Unmount"] == table["Remove"] == {Role.OPERATOR}
-    assert table["GetUfsInfo"] == {Role.WORKER}, "it answers with the keys of a source"
+    assert table["GetUfsInfo"] == {Role.WORKER}
     assert table["CreateLocalBlock"] == {Role.AGENT}
     assert table["ReadBlock"] == {Role.WORKER, Role.FUSE}
     assert (
@@ -61,6 +61,10 @@ def test_what_changes_or_shows_the_cache_is_for_those_who_need_it_alone() -> Non
 
 @pytest.mark.threat("agent-others-blocks")
 def test_an_agent_changes_blocks_from_the_worker_pod_alone() -> None:
+    assert (
+        "FileSystemMasterClientService/Mount` | `operator` (in a CacheCluster of the profile `Stock` alone) |"
+        in (roles.markdown())
+    )
     near = {
         (role, method.rpartition("/")[2])
         for method, places in alluxio_rights().items()

@@ -21,7 +21,8 @@ import javax.security.auth.x500.X500Principal;
 /**
  * Which role may call what, from the resource {@code rights.txt}: lines of {@code ROLE SERVICE/METHOD}, made from
  * {@code operator/tdcs/trust/alluxio_rights.toml}. What is not there is refused. With {@code ROLE@pod} callers of this
- * process's own pod alone may call the method.
+ * process's own pod alone may call the method; lines of {@code ROLE@stock} count where {@code -Dtdcs.stock=true} is given
+ * alone, as the operator does in a CacheCluster of the profile Stock.
  */
 final class Rights {
   /** The role of callers that have none. */
@@ -30,6 +31,8 @@ final class Rights {
   private static final String ORGANIZATION = "tdcs.io";
 
   private static final String OWN_POD = "@pod";
+
+  private static final String STOCK = "@stock";
 
   private final Map<String, Set<String>> anywhere = new HashMap<>();
   private final Map<String, Set<String>> ownPod = new HashMap<>();
@@ -51,6 +54,12 @@ final class Rights {
   }
 
   private void add(String role, String method) {
+    if (role.endsWith(STOCK)) {
+      if (Boolean.getBoolean("tdcs.stock")) {
+        add(role.substring(0, role.length() - STOCK.length()), method);
+      }
+      return;
+    }
     boolean near = role.endsWith(OWN_POD);
     String name = near ? role.substring(0, role.length() - OWN_POD.length()) : role;
     (near ? ownPod : anywhere).computeIfAbsent(name, unused -> new HashSet<>()).add(method);
