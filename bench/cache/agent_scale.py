@@ -120,7 +120,7 @@ def main(blocks: int, mounts: int, share: float, folder: str | None) -> None:
             for work in works:
                 assert work.ledger is not None
                 for block in work.ledger.take(now=time.monotonic(), most=64, most_bytes=1 << 30, cursor="s"):
-                    work.ledger.located(block, here=True)
+                    work.ledger.located(block, is_here=True)
             began = time.process_time()
             tick(works)
             ticks.append(time.process_time() - began)

@@ -211,7 +211,7 @@ class ChaosWorld:
         folders = [
             folder
             for agent in self.agents.nodes.values()
-            for folder in (agent.disk.spool, agent.disk.kept, agent.disk.large.folders.whole)
+            for folder in (agent.disk.spool, agent.disk.kept_folder, agent.disk.large.folders.whole)
         ]
         return [str(file) for file in (*lent, *(file for folder in folders for file in folder.iterdir()))]
 

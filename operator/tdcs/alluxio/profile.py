@@ -141,7 +141,7 @@ _WORKER = {
 
 _NEEDED = {
     # Otherwise one symbolic link that leads nowhere, or out of the folder that the master sees, ends the listing of a
-    # shared folder, and all files beside it are missing.
+    # shared folder, and all files next to it are missing.
     "alluxio.underfs.local.skip.broken.symlinks": "true",
     # The library of this version is the one that Debian has.
     "alluxio.fuse.jnifuse.libfuse.version": "3",

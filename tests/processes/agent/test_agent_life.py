@@ -95,7 +95,7 @@ async def test_an_agent_does_not_spin_on_what_it_cannot_do(
         one.give(version.assignment(version=2, parts=(), drop=NO_SLOTS))
         await eventually_async(lambda: not one.agent.inventory._again, deadline=30)
         ticks = []
-        monkeypatch.setattr(one.agent.kept, "due", lambda **_: ticks.append(1))
+        monkeypatch.setattr(one.agent.kept_by_views, "due", lambda **_: ticks.append(1))
         end = time.monotonic() + 2.0
         await eventually_async(lambda: time.monotonic() > end, deadline=5)
         assert len(ticks) < 60, "ten a second at most, and some for news"

@@ -1,1 +1,1 @@
-"""The cache agent: the process beside each cache worker that carries bytes."""
+"""The cache agent: the process next to each cache worker that carries bytes."""

@@ -81,9 +81,9 @@ class AssignmentFolder(MountNotes[KnownMount]):
         self.write(KnownMount(mount=assignment.mount, manifest=assignment.manifest))
 
     def forgotten(self, mount: str) -> None:
-        for known in self.read():
-            if known.mount == mount:
-                self.write(msgspec.structs.replace(known, forgotten=True))
+        for note in self.read():
+            if note.mount == mount:
+                self.write(msgspec.structs.replace(note, forgotten=True))
 
 
 class Agent:
@@ -119,7 +119,7 @@ class Agent:
         self.dropper: Final = Dropper(disk=disk, clock=clock)
         self.inventory: Final = Inventory(disk=disk, room=self.room, lock=self._lock, clock=clock)
         self._lengths: Final = BlockLengths(disk=disk, inventory=self.inventory, clock=clock)
-        self.kept: Final = KeptByViews(disk=disk, clock=clock)
+        self.kept_by_views: Final = KeptByViews(disk=disk, clock=clock)
         self._fills: Final = ReadFills(disk=disk, room=self.room, clock=clock)
         self._strays: Final = Strays(disk=disk, inventory=self.inventory, clock=clock)
         self._processors: Final = Processors(clock=clock)
@@ -151,7 +151,7 @@ class Agent:
         self._wake = asyncio.Event()
         self._background: Final = BackgroundWork(ended=self._ended, clock=clock)
         self._failures: Final = FailureNotes(disk=disk, clock=clock)
-        self._gone: Final[dict[str, int]] = {}
+        self._forgotten_looks: Final[dict[str, int]] = {}
         """Mounts that were forgotten, and the look that says what is left of them."""
         self.ready = False
 
@@ -172,18 +172,18 @@ class Agent:
             VersionError: One is older than what is known, or another one of the same version.
         """
         for assignment in assignments:
-            known = self.mounts.get(assignment.mount)
-            wanted = known.wanted if known is not None else None
-            if wanted is None or assignment == wanted or assignment.version > wanted.version:
+            mount = self.mounts.get(assignment.mount)
+            current = mount.assignment if mount is not None else None
+            if current is None or assignment == current or assignment.version > current.version:
                 continue
-            how = "older than" if assignment.version < wanted.version else "another one than"
+            how = "older than" if assignment.version < current.version else "another one than"
             raise VersionError(
-                f"assignment {assignment.version} of {assignment.mount} is {how} {wanted.version}, which node "
+                f"assignment {assignment.version} of {assignment.mount} is {how} {current.version}, which node "
                 f"{self.settings.node} works by; the operator has to take a higher number"
             )
         for assignment in assignments:
             mount = self._mount(assignment.mount)
-            if mount.wanted == assignment:
+            if mount.assignment == assignment:
                 continue
             with self._noting(mount.path):
                 self._assignments.assigned(assignment)
@@ -200,7 +200,7 @@ class Agent:
                 continue
             with self._lock:
                 mount.forgotten = True
-                mount.wanted = None
+                mount.assignment = None
             with self._noting(path):
                 self._assignments.forgotten(path)
         self.wake()
@@ -218,16 +218,16 @@ class Agent:
 
     def feed(self, mount: str, instance: int, place: int, wait_seconds: float) -> News:
         """What became readable of a mount; for the block service, in any thread."""
-        found = self.mounts.get(mount)
-        if found is None:
+        known_mount = self.mounts.get(mount)
+        if known_mount is None:
             self._stopped.wait(min(wait_seconds, 1.0))
             return News(1, 0, ())
-        return found.readable.after(instance=instance, place=place, wait_seconds=wait_seconds)
+        return known_mount.readable.after(instance=instance, place=place, wait_seconds=wait_seconds)
 
     def source_of(self, mount: str) -> SourceState | None:
         """How the source of a mount answers; None: the mount is unknown. For the block service, in any thread."""
-        found = self.mounts.get(mount)
-        return None if found is None else found.source
+        known_mount = self.mounts.get(mount)
+        return None if known_mount is None else known_mount.source
 
     def read_on(self, block: int) -> None:
         """A pod of this node reads the block with this id and goes on from there; for the block service, in any
@@ -235,20 +235,20 @@ class Agent:
         for mount in list(self.mounts.values()):
             mount.read_on(block)
 
-    def keep_read(self, wanted: SourceWanted, content: memoryview) -> None:
+    def keep_read(self, piece: SourceWanted, content: memoryview) -> None:
         """Keep a piece that was read for a reader, where reads fill the cache; for the block service, in any thread."""
-        found = self.mounts.get(wanted.mount)
-        if found is not None:
-            self._fills.keep(found, wanted, content)
+        mount = self.mounts.get(piece.mount)
+        if mount is not None:
+            self._fills.keep(mount, piece, content)
 
     # Life.
 
     async def run(self) -> None:
         self._lanes.loop = asyncio.get_running_loop()
-        for known in await asyncio.to_thread(self._assignments.read):
-            mount = self._mount(known.mount)
-            mount.forgotten = known.forgotten
-            await self._open(mount, known.manifest)
+        for note in await asyncio.to_thread(self._assignments.read):
+            mount = self._mount(note.mount)
+            mount.forgotten = note.forgotten
+            await self._open(mount, note.manifest)
         await asyncio.to_thread(self.inventory.look, list(self.mounts.values()))
         self._publish(at_once=True)
         self.ready = True
@@ -269,8 +269,8 @@ class Agent:
         # One that runs may have begun before what makes another one due: that is asked when it has ended.
         if "inventory" not in self._background and self.inventory.due():
             self._start_look()
-        if self.kept.due(held=self.inventory.generation):
-            self._background.start("kept", asyncio.to_thread(self.kept.look))
+        if self.kept_by_views.due(held=self.inventory.generation):
+            self._background.start("kept", asyncio.to_thread(self.kept_by_views.look))
         if self._lengths.due():
             self._background.start("lengths", self._lengths.check())
         self._fills.give_up_idle(mounts=self.mounts)
@@ -280,9 +280,9 @@ class Agent:
         if self.inventory.complete:
             self._lanes.start(working)
         for mount in working:
-            wanted = mount.wanted
-            if wanted is not None and self._opener.due(mount.path, wanted, ledger=mount.ledger):
-                self._background.start(f"manifest {mount.path}", self._follow(mount, wanted))
+            assignment = mount.assignment
+            if assignment is not None and self._opener.due(mount.path, assignment, ledger=mount.ledger):
+                self._background.start(f"manifest {mount.path}", self._follow(mount, assignment))
             mount.pass_over_silent_peers()
             bringing = bringing or self._brings(mount)
         for mount in list(self.mounts.values()):
@@ -294,9 +294,13 @@ class Agent:
         if self._failures.due(self.mounts.values()):
             self._background.start("failures", self._failures.keep(list(self.mounts.values())))
         if "strays" not in self._background:  # while some are removed, nobody goes through all of them
-            if self._strays.due(self.mounts.values(), emptied=bool(self._gone)):
+            if self._strays.due(self.mounts.values(), emptied=bool(self._forgotten_looks)):
                 self._background.start("strays", self._remove_strays())
-            elif self._gone and self._looked_since() and not self._strays.any_of(self._gone):
+            elif (
+                self._forgotten_looks
+                and self._looked_since()
+                and not self._strays.any_of(self._forgotten_looks)
+            ):
                 self._prune()
         self._publish()
         return busy or bringing or bool(self._background)
@@ -329,9 +333,9 @@ class Agent:
             self.checker.restore(mount)
         return mount
 
-    async def _follow(self, mount: MountWork, wanted: Assignment) -> None:
-        if await self._opener.get(mount.path, wanted):
-            await self._open(mount, wanted.manifest)
+    async def _follow(self, mount: MountWork, assignment: Assignment) -> None:
+        if await self._opener.get(mount.path, assignment):
+            await self._open(mount, assignment.manifest)
 
     async def _open(self, mount: MountWork, digest: str) -> None:
         """Count by this manifest from now on; blocks of the one before it that it lacks become strangers."""
@@ -360,7 +364,7 @@ class Agent:
     # Dropping.
 
     def _start_drop(self, mount: MountWork) -> bool:
-        """Drop blocks of a mount that shall not lie here; whether there are some."""
+        """Drop blocks of a mount that shall not be here; whether there are some."""
         if not self.inventory.complete or not mount.drops():
             return False
         self._background.start(f"drop {mount.path}", self.dropper.drop(mount, most=_DROPPED_AT_ONCE))
@@ -379,29 +383,31 @@ class Agent:
         with self._noting(mount.path):
             self._failures.remove(mount.path)
         # Blocks that no ledger named are known by a look that begins from now on.
-        self._gone[mount.path] = self.inventory.looks + 1 + ("inventory" in self._background)
+        self._forgotten_looks[mount.path] = self.inventory.looks + 1 + ("inventory" in self._background)
         self.inventory.require()
 
     def _looked_since(self) -> bool:
         """Whether the folders were looked at since the last mount went."""
-        return self.inventory.looks >= max(self._gone.values(), default=0)
+        return self.inventory.looks >= max(self._forgotten_looks.values(), default=0)
 
     def _prune(self) -> None:
         """Nothing is left of mounts that are gone: forget what named it."""
         # A note that stays says "forgotten": the next start of the process goes on with it.
-        for path in self._gone.keys() - self.mounts.keys():
+        for path in self._forgotten_looks.keys() - self.mounts.keys():
             with self._noting(path):
                 self._assignments.remove(path)
-        self._gone.clear()
+        self._forgotten_looks.clear()
         self._prune_manifests()
 
     def _prune_manifests(self) -> None:
         digests = {mount.ledger.manifest.digest for mount in self.mounts.values() if mount.ledger is not None}
-        digests |= {mount.wanted.manifest for mount in self.mounts.values() if mount.wanted is not None}
+        digests |= {
+            mount.assignment.manifest for mount in self.mounts.values() if mount.assignment is not None
+        }
         self._background.start("prune", asyncio.to_thread(self.manifests.prune, keep=digests))
 
     async def _remove_strays(self) -> None:
-        if await self._strays.remove(self.mounts.values(), emptied=bool(self._gone)):
+        if await self._strays.remove(self.mounts.values(), emptied=bool(self._forgotten_looks)):
             self._prune_manifests()  # an older version's blocks are gone
 
     def _publish(self, *, at_once: bool = False) -> None:
@@ -413,8 +419,8 @@ class Agent:
                 mount.state(), check=self.checker.state(path), fills=self._fills.fills(mount)
             )
         self._feed.publish(
-            used_bytes=self.room.used + self.kept.bytes,
-            kept_bytes=self.kept.bytes,
+            used_bytes=self.room.used + self.kept_by_views.bytes,
+            kept_bytes=self.kept_by_views.bytes,
             disk_free_bytes=self.disk.free_bytes(),
             mounts=bounded(mounts),
         )

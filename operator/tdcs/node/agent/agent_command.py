@@ -1,4 +1,4 @@
-"""`tdcs agent`: the process beside each cache worker that carries bytes."""
+"""`tdcs agent`: the process next to each cache worker that carries bytes."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def prepare(settings: agent_process.PrepareSettings) -> None:
     _log_plainly()
     tier, user = settings.tier, settings.user
     removed = agent_process.prepare(tier)
-    if user is not None and (given := give_tier(tier, user=user)):
-        click.echo(f"{given} files and folders in {tier} now belong to user {user}")
+    if user is not None and (handed_over := give_tier(tier, user=user)):
+        click.echo(f"{handed_over} files and folders in {tier} now belong to user {user}")
     if removed:
         click.echo(f"removed {removed} blocks from {tier} that do not say what they are, or are not whole")
 

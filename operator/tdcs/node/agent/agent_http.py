@@ -32,7 +32,7 @@ def application(
     With `by_role`, callers are answered as `tdcs.trust.rights` says of the role in their certificates.
 
     Until the agent has looked at its disk it says nothing of mounts, and takes no assignments: the operator would hear
-    that nothing lies there.
+    that nothing is there.
     """
     guards = [check_roles(CONTROL_REQUESTS)] if by_role else []
     app = web.Application(client_max_size=_LARGEST_BODY, middlewares=guards)
@@ -56,10 +56,10 @@ def application(
             wait = min(float(request.query.get("wait", "0")), MOST_WAIT_SECONDS)
         except ValueError as error:
             raise web.HTTPBadRequest(text="revision and wait are numbers\n") from error
-        found = await agent.state_after(
+        report = await agent.state_after(
             instance=request.query.get("instance", ""), revision=revision, wait_seconds=wait
         )
-        return _answer(found)
+        return _answer(report)
 
     async def assign(request: web.Request) -> web.Response:
         require_ready()

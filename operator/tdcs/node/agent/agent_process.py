@@ -146,7 +146,7 @@ async def run(settings: ProcessSettings) -> None:
 
 
 async def _work(agent: Agent, settings: ProcessSettings, identify: TrustFolder | None) -> None:
-    """The agent's life, and beside it what Alluxio is told of, where there is one."""
+    """The agent's life, and the export to Alluxio, where there is one."""
     if not settings.master:
         await agent.run()
         return

@@ -1,4 +1,4 @@
-"""Work that an agent does beside its loop, one piece of each kind at a time."""
+"""Work that an agent does outside its loop, one piece of each kind at a time."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class BackgroundWork:
 
     def _rest(self, name: str) -> None:
         now = self._clock()
-        self._resting_until = {one: until for one, until in self._resting_until.items() if now < until}
+        self._resting_until = {task: until for task, until in self._resting_until.items() if now < until}
         self._resting_until[name] = now + FAILED_PAUSE_SECONDS
 
     async def wait(self, name: str) -> None:

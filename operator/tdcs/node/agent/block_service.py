@@ -135,7 +135,7 @@ class ReadSource(Protocol):
     """Reads a piece of a file from its source."""
 
     def __call__(
-        self, wanted: SourceWanted, *, waiting: Callable[[], None]
+        self, piece: SourceWanted, *, waiting: Callable[[], None]
     ) -> AbstractContextManager[memoryview]:
         """The piece, while it is sent; calls `waiting` now and then while it has to wait. Raises SourceFailureError."""
         ...
@@ -145,7 +145,7 @@ class BlockService:
     """Serves the blocks of one disk.
 
     Args:
-        disk: where they lie.
+        disk: where they are.
         feed: answers requests for what became readable; may block for as long as it is asked to wait.
         read_source: reads what is nowhere in the cache, for readers; None refuses.
         read_on: is told of blocks (their ids) that pods of this node have elsewhere and read on from.
@@ -275,25 +275,25 @@ class BlockService:
             )
             raise FrameError("the caller's role may not ask for this, or its certificate has ended")
         if request.kind == frames.READ:
-            wanted = frames.parse_wanted(request.body)
+            pieces = frames.parse_wanted(request.body)
             if request.flags & frames.READ_ON:
-                for block, _, _ in wanted:
+                for block, _, _ in pieces:
                     self._read_on(block)
                     channel.send(frames.PIECE.pack(block, -1, -1, 0))
                 return
-            while len(wanted) < frames.MOST_READS and (another := requests.another_read()) is not None:
-                wanted += frames.parse_wanted(another.body)
-            self._give(channel, wanted)
+            while len(pieces) < frames.MOST_READS and (next_read := requests.another_read()) is not None:
+                pieces += frames.parse_wanted(next_read.body)
+            self._give(channel, pieces)
         elif request.kind == frames.SOURCE:
             piece = frames.parse_source_wanted(request.body)
             self._relay(channel, piece, patient=bool(request.flags & frames.PATIENT))
         else:
             instance, place, wait_ms = frames.PLACE.unpack_from(request.body)
             mount = request.body[frames.PLACE.size :].decode()
-            found = self._feed(mount, instance, place, min(wait_ms, MOST_WAIT_MS) / 1000)
-            channel.send(frames.news(instance=found.instance, place=found.place, blocks=found.blocks))
+            news = self._feed(mount, instance, place, min(wait_ms, MOST_WAIT_MS) / 1000)
+            channel.send(frames.news(instance=news.instance, place=news.place, blocks=news.blocks))
 
-    def _relay(self, channel: Channel, wanted: SourceWanted, *, patient: bool) -> None:
+    def _relay(self, channel: Channel, piece: SourceWanted, *, patient: bool) -> None:
         said_at = time.monotonic()
 
         def waiting() -> None:
@@ -301,31 +301,31 @@ class BlockService:
             now = time.monotonic()
             if patient and now - said_at >= frames.WAITING_SECONDS:
                 said_at = now
-                channel.send(frames.PIECE.pack(wanted.block, frames.WAITING, 0, 0))
+                channel.send(frames.PIECE.pack(piece.block, frames.WAITING, 0, 0))
 
         try:
             if self._read_source is None:
                 raise SourceFailureError("SourceAway", "this agent reads no sources for others")
-            with self._read_source(wanted, waiting=waiting) as data:
-                found = xxhash.xxh3_64_intdigest(data)
-                channel.send(frames.PIECE.pack(wanted.block, len(data), len(data), found), more=True)
+            with self._read_source(piece, waiting=waiting) as data:
+                content_hash = xxhash.xxh3_64_intdigest(data)
+                channel.send(frames.PIECE.pack(piece.block, len(data), len(data), content_hash), more=True)
                 channel.send(data)
                 self.sent_bytes += len(data)
         except SourceFailureError as error:
             code = frames.CHANGED if error.code in _CHANGES else frames.UNREADABLE
             reason = str(error).encode("utf-8", "replace")
-            channel.send(frames.PIECE.pack(wanted.block, frames.REFUSED, len(reason), code) + reason)
+            channel.send(frames.PIECE.pack(piece.block, frames.REFUSED, len(reason), code) + reason)
 
-    def _give(self, channel: Channel, wanted: Sequence[Wanted]) -> None:
+    def _give(self, channel: Channel, pieces: Sequence[Wanted]) -> None:
         """Send pieces of blocks in their order, with the next ones open already: so the disk reads many at a time."""
         opened: deque[OpenedBlock | None] = deque()
-        many = len(wanted) > 1
+        many = len(pieces) > 1
         try:
-            for place, piece in enumerate(wanted):
+            for place, piece in enumerate(pieces):
                 if not opened:
                     opened.append(self._open(piece, ahead=many))
                 with suppress(OSError):  # for want of descriptors, say: each is opened again in its turn
-                    for following in wanted[place + len(opened) : place + _OPEN_AHEAD]:
+                    for following in pieces[place + len(opened) : place + _OPEN_AHEAD]:
                         opened.append(self._open(following, ahead=many))
                 file = opened[0]
                 if file is None:
@@ -340,46 +340,44 @@ class BlockService:
                 if file is not None:
                     os.close(file.fd)
 
-    def _open(self, wanted: Wanted, *, ahead: bool) -> OpenedBlock | None:
-        file = self._disk.open(wanted.block)
-        if ahead and file is not None and wanted.length <= _DISK_AHEAD_BYTES:
+    def _open(self, piece: Wanted, *, ahead: bool) -> OpenedBlock | None:
+        file = self._disk.open(piece.block)
+        if ahead and file is not None and piece.length <= _DISK_AHEAD_BYTES:
             with suppress(OSError):  # it is advice
-                os.posix_fadvise(
-                    file.fd, file.base + wanted.offset, _DISK_AHEAD_BYTES, os.POSIX_FADV_WILLNEED
-                )
+                os.posix_fadvise(file.fd, file.base + piece.offset, _DISK_AHEAD_BYTES, os.POSIX_FADV_WILLNEED)
         return file
 
-    def _send(self, channel: Channel, wanted: Wanted, file: OpenedBlock) -> None:
-        size, offset = file.length, file.base + wanted.offset
-        length = max(0, size - wanted.offset)
-        if wanted.length != frames.WHOLE:
-            length = min(length, wanted.length)
-        found = file.content_hash if length == size else None
-        if found is None and length == size:
-            found = noted_hash(file.fd, size=size)
-        if found is None and length < SMALL_PART:
-            self._send_small(channel, wanted, file, length=length)
+    def _send(self, channel: Channel, piece: Wanted, file: OpenedBlock) -> None:
+        size, offset = file.length, file.base + piece.offset
+        length = max(0, size - piece.offset)
+        if piece.length != frames.WHOLE:
+            length = min(length, piece.length)
+        content_hash = file.content_hash if length == size else None
+        if content_hash is None and length == size:
+            content_hash = noted_hash(file.fd, size=size)
+        if content_hash is None and length < SMALL_PART:
+            self._send_small(channel, piece, file, length=length)
             return
-        if found is None:
-            found = self._parts.get(file.fd, status=os.fstat(file.fd), offset=offset, length=length)
+        if content_hash is None:
+            content_hash = self._parts.get(file.fd, status=os.fstat(file.fd), offset=offset, length=length)
         if not file.is_here():  # what was hashed may be nothing
-            channel.send(frames.PIECE.pack(wanted.block, -1, -1, 0))
+            channel.send(frames.PIECE.pack(piece.block, -1, -1, 0))
             return
-        channel.send(frames.PIECE.pack(wanted.block, length, size, found), more=length > 0)
+        channel.send(frames.PIECE.pack(piece.block, length, size, content_hash), more=length > 0)
         if channel.send_file(file.fd, offset=offset, length=length) < length:
-            raise FrameError(f"block {wanted.block} became shorter while it was sent")
+            raise FrameError(f"block {piece.block} became shorter while it was sent")
         if not file.is_here():
-            raise FrameError(f"block {wanted.block} went while it was sent")
+            raise FrameError(f"block {piece.block} went while it was sent")
         self.sent_bytes += length
 
-    def _send_small(self, channel: Channel, wanted: Wanted, file: OpenedBlock, *, length: int) -> None:
+    def _send_small(self, channel: Channel, piece: Wanted, file: OpenedBlock, *, length: int) -> None:
         """Send what was hashed, of a piece of which no hash is kept: it is read once."""
-        content = os.pread(file.fd, length, file.base + wanted.offset)
+        content = os.pread(file.fd, length, file.base + piece.offset)
         if len(content) < length:
-            raise FrameError(f"block {wanted.block} became shorter while it was read")
+            raise FrameError(f"block {piece.block} became shorter while it was read")
         if not file.is_here():
-            channel.send(frames.PIECE.pack(wanted.block, -1, -1, 0))
+            channel.send(frames.PIECE.pack(piece.block, -1, -1, 0))
             return
-        found = xxhash.xxh3_64_intdigest(content)
-        channel.send(frames.PIECE.pack(wanted.block, length, file.length, found) + content)
+        content_hash = xxhash.xxh3_64_intdigest(content)
+        channel.send(frames.PIECE.pack(piece.block, length, file.length, content_hash) + content)
         self.sent_bytes += length

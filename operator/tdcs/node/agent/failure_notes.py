@@ -27,18 +27,18 @@ class FailureNotes:
         self._notes: Final = MountNotes(disk.failures, kind=FailedBlocks)
         self._clock: Final = clock
         self._until = 0.0
-        self._found: Final = {note.mount: note for note in self._notes.read()}
-        self._kept: Final[dict[str, tuple[int, int]]] = {}
+        self._earlier: Final = {note.mount: note for note in self._notes.read()}
+        self._noted_changes: Final[dict[str, tuple[int, int]]] = {}
 
     def restore(self, mount: str, ledger: Ledger) -> None:
         """Tell the first ledger of a mount what an earlier process has noted. The blocks are tried at once."""
-        found = self._found.pop(mount, None)
-        if found is not None:
-            ledger.restore_failures(found.blocks)
+        note = self._earlier.pop(mount, None)
+        if note is not None:
+            ledger.restore_failures(note.blocks)
 
     def due(self, mounts: Collection[MountBlocks]) -> bool:
         return self._clock() >= self._until and any(
-            self._kept.get(mount.path) != _change(mount) for mount in mounts
+            self._noted_changes.get(mount.path) != _change(mount) for mount in mounts
         )
 
     async def keep(self, mounts: Collection[MountBlocks]) -> None:
@@ -46,7 +46,12 @@ class FailureNotes:
         self._until = self._clock() + _PAUSE_SECONDS
         for mount in mounts:
             change, ledger = _change(mount), mount.ledger
-            if ledger is None or change is None or mount.forgotten or self._kept.get(mount.path) == change:
+            if (
+                ledger is None
+                or change is None
+                or mount.forgotten
+                or self._noted_changes.get(mount.path) == change
+            ):
                 continue
             with mount.lock:
                 blocks = ledger.failed_blocks(most=_MOST)
@@ -58,11 +63,11 @@ class FailureNotes:
                     await asyncio.to_thread(self._notes.remove, mount.path)
             except OSError as error:
                 _log.warning("what failed of %s cannot be noted on the disk: %s", mount.path, error)
-            self._kept[mount.path] = change
+            self._noted_changes[mount.path] = change
 
     def remove(self, mount: str) -> None:
         """A mount is gone; raises OSError."""
-        self._kept.pop(mount, None)
+        self._noted_changes.pop(mount, None)
         self._notes.remove(mount)
 
 

@@ -44,8 +44,8 @@ def folder_routes(*, only: str | None = None) -> list[web.RouteDef]:
     async def count(request: web.Request) -> web.Response:
         limit = await limit_of(request)
         async with free:
-            found = await asyncio.get_running_loop().run_in_executor(threads, count_folder, limit)
-        return web.Response(body=msgspec.msgpack.encode(found), content_type=_MSGPACK)
+            folder_count = await asyncio.get_running_loop().run_in_executor(threads, count_folder, limit)
+        return web.Response(body=msgspec.msgpack.encode(folder_count), content_type=_MSGPACK)
 
     async def names(request: web.Request) -> web.StreamResponse:
         limit = await limit_of(request)

@@ -35,17 +35,17 @@ class ManifestOpener:
         self._clock: Final = clock
         self._failures: dict[str, tuple[int, float]] = {}
 
-    def due(self, path: str, wanted: Assignment, *, ledger: Ledger | None) -> bool:
+    def due(self, path: str, assignment: Assignment, *, ledger: Ledger | None) -> bool:
         """Whether an assignment is by another manifest than its mount is counted by, and may be tried now."""
-        if ledger is not None and ledger.manifest.digest == wanted.manifest:
+        if ledger is not None and ledger.manifest.digest == assignment.manifest:
             return False
         _, until = self._failures.get(path, (0, 0.0))
         return self._clock() >= until
 
-    async def get(self, path: str, wanted: Assignment) -> bool:
+    async def get(self, path: str, assignment: Assignment) -> bool:
         """Bring the manifest of an assignment to this disk; whether it is there."""
         try:
-            await self._fetcher.fetch(digest=wanted.manifest, urls=wanted.manifest_urls)
+            await self._fetcher.fetch(digest=assignment.manifest, urls=assignment.manifest_urls)
         except (ManifestUnavailableError, BadManifestError, OSError, ValueError) as error:
             self._failed(path, error)
             return False

@@ -28,33 +28,33 @@ def source_routes(manifests: ManifestFolder) -> list[web.RouteDef]:
 
     async def count(request: web.Request) -> web.Response:
         try:
-            asked = msgspec.msgpack.decode(await request.read(), type=SourceToCount)
+            request_body = msgspec.msgpack.decode(await request.read(), type=SourceToCount)
         except msgspec.MsgspecError as error:
             raise web.HTTPBadRequest(text="the body is no source to count\n") from error
         if free.locked():
             raise web.HTTPServiceUnavailable(text="a source is counted here already\n")
         async with free:
-            found = await _counted(asked, folder)
-        return web.Response(body=msgspec.msgpack.encode(found), content_type=_MSGPACK)
+            source_count = await _counted(request_body, folder)
+        return web.Response(body=msgspec.msgpack.encode(source_count), content_type=_MSGPACK)
 
     return [web.post("/v1/count-source", count)]
 
 
-async def _counted(asked: SourceToCount, folder: ManifestFolder) -> SourceCount:
-    source = source_of(asked.source)
+async def _counted(request: SourceToCount, folder: ManifestFolder) -> SourceCount:
+    source = source_of(request.source)
     lister = ProcessLister(
         folder=folder,
-        limit_seconds=asked.seconds,
+        limit_seconds=request.seconds,
         secrets=lambda _path: source.credentials.secrets if source.credentials is not None else (),
         source_of=lambda _path: source,
         cut=EXTENTS,
     )
     try:
-        found = await lister.list(path=asked.mount, refresh=True, limit=ListingLimit(files=asked.files))
+        listing = await lister.list(path=request.mount, refresh=True, limit=ListingLimit(files=request.files))
     except LimitExceededError:
-        return SourceCount(files=asked.files + 1)
+        return SourceCount(files=request.files + 1)
     except EngineError as error:
         return SourceCount(failure=str(error))
     finally:
         await asyncio.to_thread(folder.prune, keep=())
-    return SourceCount(files=found.size.files, bytes=found.size.bytes)
+    return SourceCount(files=listing.size.files, bytes=listing.size.bytes)

@@ -26,10 +26,10 @@ def bounded(mounts: Mapping[str, MountState]) -> dict[str, MountState]:
     if not naming:
         return dict(mounts)
     share, first = divmod(NAMED_FILES, len(naming))
-    found = dict(mounts)
+    states = dict(mounts)
     for place, path in enumerate(naming):
-        found[path] = _with_few(mounts[path], most=share + (place < first))
-    return found
+        states[path] = _with_few(mounts[path], most=share + (place < first))
+    return states
 
 
 def _named(state: MountState) -> int:
@@ -37,10 +37,10 @@ def _named(state: MountState) -> int:
 
 
 def _with_few(state: MountState, *, most: int) -> MountState:
-    failed = tuple(_short(each) for each in state.failed[:most])
+    failed = tuple(_short(block) for block in state.failed[:most])
     check = state.check
     if check is not None and check.wrong:
-        wrong = tuple(_short(each) for each in check.wrong[: most - len(failed)])
+        wrong = tuple(_short(block) for block in check.wrong[: most - len(failed)])
         check = msgspec.structs.replace(check, wrong=wrong)
     return msgspec.structs.replace(state, failed=failed, check=check)
 

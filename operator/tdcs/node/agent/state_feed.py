@@ -39,15 +39,15 @@ class StateFeed:
         self, *, used_bytes: int, kept_bytes: int, disk_free_bytes: int, mounts: Mapping[str, MountState]
     ) -> None:
         """Say this from now on; those who wait hear of it when it differs."""
-        found = msgspec.structs.replace(
+        state = msgspec.structs.replace(
             self.state,
             used_bytes=used_bytes,
             kept_bytes=kept_bytes,
             disk_free_bytes=_rounded(disk_free_bytes),
             mounts=dict(mounts),
         )
-        if found != self.state:
-            self.state = msgspec.structs.replace(found, revision=self.state.revision + 1)
+        if state != self.state:
+            self.state = msgspec.structs.replace(state, revision=self.state.revision + 1)
             self._notice = asyncio.create_task(self._notify())
         self._due = self._clock() + max(_SECONDS, (self._clock() - self._began) * _SHARE)
 

@@ -102,7 +102,7 @@ class PeerConnection(Generic[Q]):
 
         Raises:
             OSError: the connection broke. One with an error of which nothing can be read has broken, too: its owner
-                would be woken for ever by an error that no call takes away.
+                would be woken forever by an error that no call takes away.
             FrameError: the peer speaks something else, or refuses.
         """
         self.flush()

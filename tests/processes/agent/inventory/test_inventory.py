@@ -109,7 +109,7 @@ async def test_a_mount_that_comes_during_a_slow_look_is_looked_at_after_it(
         return original(disk, place)
 
     async with running_agent(tmp_path / "one") as one:
-        monkeypatch.setattr(one.agent.kept, "due", lambda **_: bool(next(ticks)) and False)
+        monkeypatch.setattr(one.agent.kept_by_views, "due", lambda **_: bool(next(ticks)) and False)
         monkeypatch.setattr(Disk, "ids_at", slow)
         one.agent.inventory.require()
         await eventually_async(looking.is_set, deadline=10, interval=0.01)

@@ -94,4 +94,4 @@ def test_the_oldest_hashes_are_forgotten(block: Path) -> None:
     hashes = PartHashes(most=1)
     for offset in (0, PART, 0):
         asked(hashes, block, offset=offset)
-    assert len(hashes._known) == 1
+    assert len(hashes._hashes) == 1

@@ -1,1 +1,1 @@
-"""The blocks on the disk: what lies there, what belongs to nothing, and what differs from the source."""
+"""The blocks on the disk: what is there, what belongs to nothing, and what differs from the source."""

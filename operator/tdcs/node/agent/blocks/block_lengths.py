@@ -43,18 +43,18 @@ class BlockLengths:
         """Measure what appeared, and admit what is gone; how many blocks that concerned."""
         done = 0
         while self._inventory.appeared:
-            found = self._inventory.appeared.popleft()
-            wrong = await asyncio.to_thread(_of_another_length, self._disk, found)
+            appeared = self._inventory.appeared.popleft()
+            wrong = await asyncio.to_thread(_of_another_length, self._disk, appeared)
             if wrong:
-                await self._refuse(found, wrong)
+                await self._refuse(appeared, wrong)
             done += len(wrong)
         for mount, identities in list(self._refused.values()):
             done += self._admit(mount, identities)
         self._look_at = self._clock() + _LOOK_SECONDS
         return done
 
-    async def _refuse(self, found: Found, wrong: list[int]) -> None:
-        mount, ledger = found.mount, found.ledger
+    async def _refuse(self, appeared: Found, wrong: list[int]) -> None:
+        mount, ledger = appeared.mount, appeared.ledger
         ledger.warn_of_cut_off(mount.path, wrong)
         identities = ledger.manifest.block_ids[wrong].tolist()
         mount.refuse(identities)
@@ -66,25 +66,27 @@ class BlockLengths:
 
     def _admit(self, mount: MountBlocks, identities: set[int]) -> int:
         identities &= self._disk.refused.of(mount.path)  # whoever compares contents has admitted the others
-        here = mount.refused_here()
-        gone = {one for one in identities - here if mount.forgotten or not self._disk.has(one)}
-        if gone and not mount.forgotten:
-            mount.admit(self._disk.refused.discard(mount.path, gone))
-        identities -= gone
+        refused_here = mount.refused_here()
+        removed = {
+            block for block in identities - refused_here if mount.forgotten or not self._disk.has(block)
+        }
+        if removed and not mount.forgotten:
+            mount.admit(self._disk.refused.discard(mount.path, removed))
+        identities -= removed
         if not identities:
             del self._refused[mount.path]
-        return len(gone)
+        return len(removed)
 
 
-def _of_another_length(disk: Disk, found: Found) -> list[int]:
+def _of_another_length(disk: Disk, appeared: Found) -> list[int]:
     """Which of these blocks have another length than the manifest says."""
-    manifest = found.ledger.manifest
+    manifest = appeared.ledger.manifest
     wrong: list[int] = []
-    blocks, lengths = found.blocks, manifest.block_lengths[found.blocks].tolist()
+    blocks, lengths = appeared.blocks, manifest.block_lengths[appeared.blocks].tolist()
     with suppress(FileNotFoundError):
         opened = os.open(disk.spool, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            for block, identity, length in zip(blocks.tolist(), found.ids, lengths, strict=True):
+            for block, identity, length in zip(blocks.tolist(), appeared.ids, lengths, strict=True):
                 with suppress(FileNotFoundError):
                     if os.stat(str(identity), dir_fd=opened).st_size != length:
                         wrong.append(block)

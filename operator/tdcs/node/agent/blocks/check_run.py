@@ -14,7 +14,7 @@ NAMED: Final = 50
 
 
 class Findings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept on the disk of a comparison that has ended: it is not made anew after a restart."""
+    """What is kept on the disk of a comparison that has ended: it is not made again after a restart."""
 
     mount: str
     check: Check
@@ -29,7 +29,7 @@ class CheckRun:
         drop_until: on the loop's clock, when copies that cannot be dropped are waited for no longer.
         answered: when the source last gave what was asked for, or was first asked, on the loop's clock.
         changed: when the source first had another version of a file, on the loop's clock; None while it had none.
-        failures, until: how often it ended with an error, and when it is begun anew, on the loop's clock.
+        failures, until: how often it ended with an error, and when it is begun again, on the loop's clock.
     """
 
     check: Check
@@ -46,15 +46,15 @@ class CheckRun:
     until: float = 0.0
 
     @classmethod
-    def ended(cls, found: Findings) -> CheckRun:
+    def ended(cls, findings: Findings) -> CheckRun:
         return cls(
-            check=found.check,
+            check=findings.check,
             begun=True,
             done=True,
-            files=found.state.files,
-            bytes=found.state.bytes,
-            wrong_count=found.state.wrong_count,
-            wrong=list(found.state.wrong),
+            files=findings.state.files,
+            bytes=findings.state.bytes,
+            wrong_count=findings.state.wrong_count,
+            wrong=list(findings.state.wrong),
         )
 
     def begin(self) -> None:

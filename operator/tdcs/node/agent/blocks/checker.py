@@ -1,7 +1,7 @@
-"""Compares what lies on the disk with the source.
+"""Compares what is on the disk with the source.
 
 A copy that differs is refused at once: that is noted on the disk, and the copy is dropped and given to no reader. Then
-it is loaded again, beside what is readable, and compared; only when it equals the source it becomes readable. Otherwise
+it is loaded again, not yet readable, and compared; only when it equals the source it becomes readable. Otherwise
 it stays refused, over a restart too, until the comparison is not asked for any more.
 """
 
@@ -62,15 +62,15 @@ class Checker:
         self._noting: Final = asyncio.Lock()
         self._runs: dict[str, CheckRun] = {}
         self._numbers: Final = itertools.count()
-        self._kept: Final = {found.mount: found for found in self._notes.read()}
+        self._findings: Final = {findings.mount: findings for findings in self._notes.read()}
         for identity in disk.refused.read():  # before anything is served
             disk.unspool(identity)
 
     def restore(self, mount: MountWork) -> None:
         mount.refuse(self._disk.refused.of(mount.path))
-        found = self._kept.get(mount.path)
-        if found is not None and found.state.done:
-            self._runs[mount.path] = CheckRun.ended(found)
+        findings = self._findings.get(mount.path)
+        if findings is not None and findings.state.done:
+            self._runs[mount.path] = CheckRun.ended(findings)
 
     def assign(self, mount: MountWork, check: Check | None) -> None:
         """Make this comparison; one that was made already stays as it is. With None what was found wrong may be brought
@@ -86,7 +86,7 @@ class Checker:
     def remove(self, mount: MountWork) -> None:
         self._runs.pop(mount.path, None)
         mount.admit(self._disk.refused.remove(mount.path))
-        if self._kept.pop(mount.path, None) is not None:
+        if self._findings.pop(mount.path, None) is not None:
             self._notes.remove(mount.path)
 
     def state(self, mount: str) -> CheckState | None:
@@ -96,7 +96,7 @@ class Checker:
     def start(self, mount: MountWork, start: Start) -> bool:
         """Begin what is to be compared now; whether a comparison of this mount is not done."""
         run = self._runs.get(mount.path)
-        if run is None and mount.wanted is not None and mount.wanted.check is None:
+        if run is None and mount.assignment is not None and mount.assignment.check is None:
             self._release_refused(mount)
         if run is None or run.done or asyncio.get_running_loop().time() < run.until:
             return False
@@ -112,21 +112,23 @@ class Checker:
         return True
 
     def _release_refused(self, mount: MountWork) -> None:
-        """Let refused blocks be brought again, as far as no wrong copy lies here any more."""
+        """Let refused blocks be brought again, as far as no wrong copy is here any more."""
         if self._noting.locked():  # `start` comes back to it
             return
-        if self._kept.pop(mount.path, None) is not None:
+        if self._findings.pop(mount.path, None) is not None:
             try:
                 self._notes.remove(mount.path)
             except OSError as error:  # the next process takes it up, and forgets it again
                 _log.warning("the note of what was compared of %s cannot be removed: %s", mount.path, error)
         if not (noted := self._disk.refused.of(mount.path)):
             return
-        gone = {
-            one for one in noted - mount.refused_here() if one in mount.refused or not self._disk.has(one)
+        removed = {
+            block
+            for block in noted - mount.refused_here()
+            if block in mount.refused or not self._disk.has(block)
         }
-        if gone:
-            mount.admit(self._disk.refused.discard(mount.path, gone))
+        if removed:
+            mount.admit(self._disk.refused.discard(mount.path, removed))
 
     async def _run(self, mount: MountWork, ledger: Ledger, run: CheckRun) -> None:
         try:
@@ -148,7 +150,7 @@ class Checker:
             run.until = asyncio.get_running_loop().time() + pause(run.failures, most=_MOST_PAUSE)
             raise
         finally:
-            run.begun = run.done  # otherwise it is begun anew
+            run.begun = run.done  # otherwise it is begun again
 
     async def _lanes(
         self,
@@ -205,8 +207,8 @@ class Checker:
         )
 
     async def _compare(self, mount: MountWork, ledger: Ledger, run: CheckRun, block: int) -> None:
-        same = await self._comparison.same(mount.source, ledger, block)
-        if same is False and self._current(mount, ledger, run):
+        is_equal = await self._comparison.same(mount.source, ledger, block)
+        if is_equal is False and self._current(mount, ledger, run):
             identity = int(ledger.manifest.block_ids[block])
             mount.refuse((identity,))
             await self._refuse(mount, (identity,))
@@ -226,15 +228,15 @@ class Checker:
         async with self._noting:
             # Again: the disk may have been full before the wrong copies were dropped.
             await self._refuse(mount, self._disk.refused.of(mount.path))
-            found = Findings(mount=mount.path, check=run.check, state=run.state)
-            self._kept[mount.path] = found
+            findings = Findings(mount=mount.path, check=run.check, state=run.state)
+            self._findings[mount.path] = findings
             try:
-                await asyncio.to_thread(self._notes.write, found)
+                await asyncio.to_thread(self._notes.write, findings)
             except OSError as error:
                 _log.warning("what was compared of %s cannot be noted on the disk: %s", mount.path, error)
 
     async def _load_again(self, mount: MountWork, ledger: Ledger, run: CheckRun, block: int) -> None:
-        """Bring a refused block anew, and let it be read when it equals the source now."""
+        """Bring a refused block again, and let it be read when it equals the source now."""
         reason = _NOT_DROPPED
         if await self._dropped(mount, ledger, run, block):
             reason = "" if await self._comparison.bring(mount, mount.source, ledger, block) else _WRONG
@@ -246,8 +248,8 @@ class Checker:
         clock = asyncio.get_running_loop().time
         while self._current(mount, ledger, run):
             with mount.lock:
-                here = ledger.is_here(block) or ledger.in_work(block)
-            if not here or await self._dropper.drop_block(mount, ledger, block):
+                is_present = ledger.is_here(block) or ledger.in_work(block)
+            if not is_present or await self._dropper.drop_block(mount, ledger, block):
                 return True
             if clock() > run.drop_until:
                 break

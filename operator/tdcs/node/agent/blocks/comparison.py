@@ -1,4 +1,4 @@
-"""Compares single blocks with the source, and brings those that differ anew. In threads."""
+"""Compares single blocks with the source, and brings those that differ again. In threads."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ class Comparison:
         try:
             if file.length != int(ledger.manifest.block_lengths[block]):
                 return False
-            same = self._equals(source, ledger, block, file.fd, base=file.base)
-            return same if file.is_here() else None
+            equal = self._equals(source, ledger, block, file.fd, base=file.base)
+            return equal if file.is_here() else None
         finally:
             os.close(file.fd)
 
@@ -96,7 +96,7 @@ class Comparison:
         length = int(ledger.manifest.block_lengths[block])
         if reason := self._room.reserve(length):
             raise DiskError(reason)
-        kept = False
+        is_kept = False
         try:
             with self._disk.create(identity, place=ledger.place(block)) as partial:
                 state, done = xxhash.xxh3_64(), 0
@@ -130,10 +130,10 @@ class Comparison:
                     raise
             mount.admit(self._disk.refused.discard(mount.path, (identity,)))
             mount.brought(ledger, block)
-            kept = True
+            is_kept = True
             return True
         finally:
-            if not kept:
+            if not is_kept:
                 self._room.cancel(length)
 
     def _read(self, source: SourceState, ledger: Ledger, block: int, sink: Sink) -> None:

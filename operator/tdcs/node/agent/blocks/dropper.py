@@ -1,4 +1,4 @@
-"""Drops blocks that lie here and shall not."""
+"""Drops blocks that are here and shall not."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Dropper:
         self.dropped = 0
 
     async def drop(self, mount: MountBlocks, *, most: int) -> int:
-        """Drop up to `most` blocks of a mount that shall not lie here; how many were tried."""
+        """Drop up to `most` blocks of a mount that shall not be here; how many were tried."""
         ledger = mount.ledger
         if ledger is None:
             return 0

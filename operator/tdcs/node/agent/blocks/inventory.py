@@ -1,4 +1,4 @@
-"""What lies on the disk, by looking at the folders, only when names in them have changed; and by what each file says of
+"""What is on the disk, by looking at the folders, only when names in them have changed; and by what each file says of
 itself, when it is new.
 
 A name says nothing: only a file that says that it is what the version lists under its id is a block of the version.
@@ -72,8 +72,8 @@ class Found(NamedTuple):
 
     @property
     def ids(self) -> list[int]:
-        found: list[int] = self.ledger.manifest.block_ids[self.blocks].tolist()
-        return found
+        ids: list[int] = self.ledger.manifest.block_ids[self.blocks].tolist()
+        return ids
 
 
 class Inventory:
@@ -95,7 +95,7 @@ class Inventory:
         self._room: Final = room
         self._lock: Final = lock
         self._clock: Final = clock
-        self._seen: tuple[int, ...] | None = None
+        self._folder_times: tuple[int, ...] | None = None
         self._again = True
         self._earliest = 0.0
         self._owners: Final[dict[bytes, int]] = {NOBODY: 0}
@@ -137,14 +137,14 @@ class Inventory:
         if self._clock() < self._earliest:
             return False
         now = self._disk.changed_at()
-        if now != self._seen:
-            self._seen, self._again = now, True
+        if now != self._folder_times:
+            self._folder_times, self._again = now, True
             return True
         again, self._again = self._again, False
         return again
 
     def require(self) -> None:
-        self._seen, self._earliest = None, 0.0
+        self._folder_times, self._earliest = None, 0.0
 
     def look(self, mounts: Sequence[MountBlocks]) -> None:
         """Read the folders and bring ledgers, room and lists of readable blocks up to date. Run it in a thread."""
@@ -159,47 +159,49 @@ class Inventory:
         rows = rows[order]
         strange = np.ones(len(rows), dtype=np.bool_)
         ledgers: dict[str, Ledger] = {}
-        found: list[Found] = []
+        appeared: list[Found] = []
         for mount in mounts:
             owner = self.owner(mount.path)
             of_mount = slice(*np.searchsorted(rows["owner"], (owner, owner + 1)).tolist())
             with mount.lock:
                 ledger = mount.ledger
             if ledger is not None:
-                strange[of_mount] = self._observe(mount, ledger, rows[of_mount], found)
+                strange[of_mount] = self._observe(mount, ledger, rows[of_mount], appeared)
                 ledgers[mount.path] = ledger
         self._rows["number"][order] = rows["number"]
         self._note(rows, strange)
         # Only now they are given to who asks for them, and whoever waits for the list asks at once.
-        for each in found:
-            each.mount.readable.add(each.ids)
-        self.appeared.extend(found)
+        for blocks in appeared:
+            blocks.mount.readable.add(blocks.ids)
+        self.appeared.extend(appeared)
         self._ledgers = ledgers  # last: strangers of the look before are none by these
         with self._lock:  # one moment for all of them: nothing is brought or dropped meanwhile
-            known = sum(mount.ledger.held_bytes() for mount in mounts if mount.ledger is not None)
-            self._room.observe(known + int(self._strangers.rows["size"].sum()))
+            held_bytes = sum(mount.ledger.held_bytes() for mount in mounts if mount.ledger is not None)
+            self._room.observe(held_bytes + int(self._strangers.rows["size"].sum()))
         self.complete = True
         self.looks += 1
         took = self._clock() - began
         self._earliest = self._clock() + min(max(_MOST_SECONDS - took, took / 2), took * _SHARE)
 
-    # What lies here.
+    # What is here.
 
     def _read(self) -> Rows:
         """A row for each file, ordered by folder and name; those that are new are asked what they are."""
-        found = [self._disk.ids_at(place) for place in Place]
-        rows = np.zeros(sum(map(len, found)), dtype=ROWS)
-        rows["place"] = np.repeat(np.arange(len(found)), [len(ids) for ids in found])
-        rows["name"] = np.concatenate(found)
+        ids_by_place = [self._disk.ids_at(place) for place in Place]
+        rows = np.zeros(sum(map(len, ids_by_place)), dtype=ROWS)
+        rows["place"] = np.repeat(np.arange(len(ids_by_place)), [len(ids) for ids in ids_by_place])
+        rows["name"] = np.concatenate(ids_by_place)
         rows["number"] = NEW
-        known, fresh = self._rows, np.ones(len(rows), dtype=np.bool_)
-        if len(known):
-            places, keys = np.searchsorted(_keys(known), _keys(rows)), _keys(rows)
-            places = np.minimum(places, len(known) - 1)
-            same = _keys(known)[places] == keys
-            rows[same] = known[places[same]]
-            fresh = ~same
-            if len(known) > np.count_nonzero(same) and len(np.setdiff1d(known["name"], rows["name"])):
+        earlier, fresh = self._rows, np.ones(len(rows), dtype=np.bool_)
+        if len(earlier):
+            places, keys = np.searchsorted(_keys(earlier), _keys(rows)), _keys(rows)
+            places = np.minimum(places, len(earlier) - 1)
+            is_earlier = _keys(earlier)[places] == keys
+            rows[is_earlier] = earlier[places[is_earlier]]
+            fresh = ~is_earlier
+            if len(earlier) > np.count_nonzero(is_earlier) and len(
+                np.setdiff1d(earlier["name"], rows["name"])
+            ):
                 self.generation += 1
         for part in _stretches(np.flatnonzero(fresh)):
             self._ask(rows, part)
@@ -208,74 +210,74 @@ class Inventory:
 
     def _ask(self, rows: Rows, part: Numbers) -> None:
         for place in Place:
-            asked = part[rows["place"][part] == place]
-            if not len(asked):
+            of_place = part[rows["place"][part] == place]
+            if not len(of_place):
                 continue
-            facts = self._disk.facts_at(place, rows["name"][asked].tolist())
-            rows["print"][asked] = prints_of_facts(facts)
-            rows["size"][asked] = facts["length"].astype(np.int64)
-            keys, which = np.unique(
+            facts = self._disk.facts_at(place, rows["name"][of_place].tolist())
+            rows["print"][of_place] = prints_of_facts(facts)
+            rows["size"][of_place] = facts["length"].astype(np.int64)
+            keys, indices = np.unique(
                 np.ascontiguousarray(facts["mount"]).view("V16").reshape(-1), return_inverse=True
             )
             numbers = [self._owners.setdefault(key.tobytes(), len(self._owners)) for key in keys]
-            rows["owner"][asked] = np.array(numbers, dtype=np.uint32)[which]
-            silent = asked[facts["form"] == 0]
+            rows["owner"][of_place] = np.array(numbers, dtype=np.uint32)[indices]
+            silent = of_place[facts["form"] == 0]
             rows["owner"][silent] = 0
             for at in silent.tolist():
                 rows["size"][at] = self._disk.size_at(place, int(rows["name"][at]))
 
     # What of it is whose.
 
-    def _observe(self, mount: MountBlocks, ledger: Ledger, rows: Rows, found: list[Found]) -> Mask:
+    def _observe(self, mount: MountBlocks, ledger: Ledger, rows: Rows, added: list[Found]) -> Mask:
         """Bring a mount's ledger up to date by the files that say that they are of it, and add what appeared to
         `found`; those that are strangers."""
         if self._ledgers.get(mount.path) is not ledger:
             rows["number"] = NEW
         fresh = np.flatnonzero(rows["number"] == NEW)
         self._look_up(ledger, rows, fresh)
-        here = distinct(rows["number"][(rows["number"] >= 0) & (rows["place"] == Place.SPOOL)])
-        adopted = self._adopt(mount, ledger, rows, fresh, here=here)
+        spooled = distinct(rows["number"][(rows["number"] >= 0) & (rows["place"] == Place.SPOOL)])
+        adopted = self._adopt(mount, ledger, rows, fresh, spooled=spooled)
         with mount.lock:
             if mount.ledger is not ledger:  # it is looked at again
                 self.require()
                 return np.asarray(rows["number"] < 0)
-            appeared = ledger.observe(union(here, adopted))
+            appeared = ledger.observe(union(spooled, adopted))
         if len(appeared):
-            found.append(Found(mount, ledger, appeared))
+            added.append(Found(mount, ledger, appeared))
         return np.asarray(rows["number"] < 0)
 
     @staticmethod
     def _look_up(ledger: Ledger, rows: Rows, fresh: Numbers) -> None:
         """Find the blocks that these files are by their names, as far as they say that they are them."""
         manifest = ledger.manifest
-        asked = fresh[rows["place"][fresh] == Place.SPOOL]
-        places, numbers = manifest.blocks_among(rows["name"][asked])
-        same = prints_of_blocks(manifest, numbers) == rows["print"][asked[places]]
-        rows["number"][asked[places[same]]] = numbers[same]
+        spooled = fresh[rows["place"][fresh] == Place.SPOOL]
+        places, numbers = manifest.blocks_among(rows["name"][spooled])
+        matching = prints_of_blocks(manifest, numbers) == rows["print"][spooled[places]]
+        rows["number"][spooled[places[matching]]] = numbers[matching]
 
     def _adopt(
-        self, mount: MountBlocks, ledger: Ledger, rows: Rows, fresh: Numbers, *, here: Numbers
+        self, mount: MountBlocks, ledger: Ledger, rows: Rows, fresh: Numbers, *, spooled: Numbers
     ) -> Numbers:
         """Give files that are blocks of the version under other ids the right ones; the blocks."""
         candidates = fresh[rows["number"][fresh] == NEW]
         rows["number"][candidates] = NONE
         candidates = candidates[_may_be_of(ledger.manifest, rows["print"][candidates])]
-        taken = set(here.tolist()) if len(candidates) else set[int]()
+        numbers_here = set(spooled.tolist()) if len(candidates) else set[int]()
         adopted: list[int] = []
         refused = self._disk.refused.of(mount.path)
         for part in _stretches(candidates):
-            found = np.full(len(part), -1, dtype=np.int64)
+            numbers = np.full(len(part), -1, dtype=np.int64)
             for place in Place:
                 of_place = rows["place"][part] == place
                 if of_place.any():
                     facts: Facts = self._disk.facts_at(place, rows["name"][part[of_place]].tolist())
-                    found[of_place] = blocks_with(ledger.manifest, facts)
-            for at, number in zip(part[found >= 0].tolist(), found[found >= 0].tolist(), strict=True):
+                    numbers[of_place] = blocks_with(ledger.manifest, facts)
+            for at, number in zip(part[numbers >= 0].tolist(), numbers[numbers >= 0].tolist(), strict=True):
                 place, name = Place(rows["place"][at]), int(rows["name"][at])
                 block = int(ledger.manifest.block_ids[number])
                 with mount.lock:
-                    wanted = number not in taken and ledger.absent(number)
-                if not wanted or block in refused or name in refused:
+                    missing = number not in numbers_here and ledger.absent(number)
+                if not missing or block in refused or name in refused:
                     continue
                 try:
                     self._disk.adopt(place, name, block=block)
@@ -283,10 +285,10 @@ class Inventory:
                     _log.warning("block %d of %s cannot be adopted: %s", block, mount.path, error.strerror)
                     continue
                 adopted.append(number)
-                taken.add(number)
+                numbers_here.add(number)
                 rows["number"][at] = number
         if adopted:
-            _log.info("%d blocks of %s lay here under other ids", len(adopted), mount.path)
+            _log.info("%d blocks of %s were here under other ids", len(adopted), mount.path)
             self._again = True
         return distinct(np.array(adopted, dtype=np.int64))
 
@@ -301,11 +303,11 @@ def _may_be_of(manifest: Manifest, printed: npt.NDArray[np.uint64]) -> Mask:
     compare its print with those of all blocks."""
     if manifest.blocks > len(printed) * _COMPARED_FOR_ONE:
         return np.ones(len(printed), dtype=np.bool_)
-    found = np.zeros(len(printed), dtype=np.bool_)
+    mask = np.zeros(len(printed), dtype=np.bool_)
     for begin in range(0, manifest.blocks, _COMPARED_AT_ONCE):
         blocks = np.arange(begin, min(begin + _COMPARED_AT_ONCE, manifest.blocks), dtype=np.int64)
-        found |= np.isin(printed, prints_of_blocks(manifest, blocks), kind="sort")
-    return found
+        mask |= np.isin(printed, prints_of_blocks(manifest, blocks), kind="sort")
+    return mask
 
 
 def _keys(rows: Rows) -> npt.NDArray[np.int64]:

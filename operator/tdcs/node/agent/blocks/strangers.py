@@ -40,12 +40,12 @@ class Strangers:
 
     def _set(self, rows: Rows, keys: Keys) -> None:
         self._rows, self._keys = rows, keys
-        self._here, self._struck = np.ones(len(rows), dtype=np.bool_), 0
+        self._present, self._struck = np.ones(len(rows), dtype=np.bool_), 0
 
     @property
     def rows(self) -> Rows:
         with self._lock:
-            return self._rows[self._here] if self._struck else self._rows
+            return self._rows[self._present] if self._struck else self._rows
 
     def __len__(self) -> int:
         return len(self._rows) - self._struck
@@ -58,10 +58,10 @@ class Strangers:
             keys = self._key(rows)
             places = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
             places = np.unique(places[self._keys[places] == keys])
-            places = places[self._here[places]]
-            self._here[places] = False
+            places = places[self._present[places]]
+            self._present[places] = False
             self._struck += len(places)
             size = int(self._rows["size"][places].sum())
             if self._struck > max(_LEAST_STRUCK, len(self._rows) // 2):
-                self._set(self._rows[self._here], self._keys[self._here])
+                self._set(self._rows[self._present], self._keys[self._present])
             return size

@@ -1,4 +1,4 @@
-"""Removes what lies here and belongs to nothing: in one pass, by what each file says of itself."""
+"""Removes what is here and belongs to nothing: in one pass, by what each file says of itself."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Strays:
         return len(rows) > 0 and bool(self._removable(rows, mounts, emptied=emptied).any())
 
     def any_of(self, mounts: Collection[str]) -> bool:
-        """Whether files lie here that say that they are of one of these mounts."""
+        """Whether files are here that say that they are of one of these mounts."""
         owners = [self._inventory.owner(mount) for mount in mounts]
         return bool(np.isin(self._inventory.strangers["owner"], owners).any())
 
@@ -62,7 +62,7 @@ class Strays:
         Args:
             emptied: whether a mount was forgotten.
         """
-        assigned = any(mount.wanted is not None for mount in mounts)
+        assigned = any(mount.assignment is not None for mount in mounts)
         of_no_mount = assigned or emptied
         of_owner = np.full(int(rows["owner"].max()) + 1, of_no_mount, dtype=np.bool_)
         settled = {self._inventory.owner(mount.path): self._is_settled(mount) for mount in mounts}
@@ -81,8 +81,8 @@ class Strays:
         what is assigned, and the look was made by that version."""
         if mount.forgotten:
             return True
-        wanted, ledger = mount.wanted, mount.ledger
-        if wanted is None or ledger is None or ledger.manifest.digest != wanted.manifest:
+        assignment, ledger = mount.assignment, mount.ledger
+        if assignment is None or ledger is None or ledger.manifest.digest != assignment.manifest:
             return False
         return self._inventory.has_looked_by(ledger, mount=mount.path)
 
@@ -95,21 +95,21 @@ class Strays:
                 part = rows[begin : begin + _AT_ONCE]
                 # Another version may have come meanwhile that lists some of them.
                 part = part[self._removable(part, mounts, emptied=emptied)]
-                gone = np.zeros(len(part), dtype=np.bool_)
-                await self._remove(part, gone, threads)
-                self._inventory.removed(part[gone])
-                removed += int(np.count_nonzero(gone))
+                removed_mask = np.zeros(len(part), dtype=np.bool_)
+                await self._remove(part, removed_mask, threads)
+                self._inventory.removed(part[removed_mask])
+                removed += int(np.count_nonzero(removed_mask))
         self._until = self._clock() + _PAUSE_SECONDS
         return removed
 
-    async def _remove(self, part: Rows, gone: Mask, threads: ThreadPoolExecutor) -> None:
+    async def _remove(self, part: Rows, removed_mask: Mask, threads: ThreadPoolExecutor) -> None:
         loop = asyncio.get_running_loop()
         for place in Place:
-            own = np.flatnonzero(part["place"] == place)
-            names = part["name"][own]
+            rows = np.flatnonzero(part["place"] == place)
+            names = part["name"][rows]
             work = [
                 loop.run_in_executor(threads, self._disk.remove, place, names[share::_THREADS].tolist())
                 for share in range(min(_THREADS, len(names)))
             ]
             for done in await asyncio.gather(*work):
-                gone[own] |= np.isin(names, done)
+                removed_mask[rows] |= np.isin(names, done)

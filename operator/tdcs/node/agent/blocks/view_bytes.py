@@ -46,15 +46,15 @@ class KeptByViews:
         began = self._clock()
         # Columns: as objects, a million files would take 160 MB.
         columns = array("q"), array("q"), array("q")
-        for found in _files(self._views):
+        for status in _files(self._views):
             # What only stands for a file that is elsewhere has a length, and no bytes on the disk.
-            size = min(found.st_size, 512 * found.st_blocks)
-            for column, value in zip(columns, (found.st_ino, found.st_nlink, size), strict=True):
+            size = min(status.st_size, 512 * status.st_blocks)
+            for column, value in zip(columns, (status.st_ino, status.st_nlink, size), strict=True):
                 column.append(value)
         inodes, links, sizes = (np.frombuffer(column, dtype=np.int64) for column in columns)
-        _, first, seen = np.unique(inodes, return_index=True, return_counts=True)
+        _, first, counts = np.unique(inodes, return_index=True, return_counts=True)
         # A file that has no names but those in views is in no folder of blocks any more.
-        self.bytes = int(sizes[first][seen >= links[first]].sum())
+        self.bytes = int(sizes[first][counts >= links[first]].sum())
         took = self._clock() - began
         self._earliest = self._clock() + max(_LEAST_SECONDS, took * _SHARE)
 
@@ -71,11 +71,11 @@ def _files(folder: Path) -> Iterator[os.stat_result]:
             with os.scandir(waiting.pop()) as entries:
                 for entry in entries:
                     try:
-                        found = entry.stat(follow_symlinks=False)
-                        if stat.S_ISDIR(found.st_mode) and found.st_dev == device:
+                        status = entry.stat(follow_symlinks=False)
+                        if stat.S_ISDIR(status.st_mode) and status.st_dev == device:
                             waiting.append(entry.path)
-                        elif stat.S_ISREG(found.st_mode):
-                            yield found
+                        elif stat.S_ISREG(status.st_mode):
+                            yield status
                     except OSError:
                         continue
         except OSError:

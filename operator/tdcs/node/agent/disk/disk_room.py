@@ -32,8 +32,8 @@ class Room:
         self._lock = threading.Lock()
         self._used = 0
         self._reserved = 0
-        self._looked = float("-inf")
-        self._left = 0
+        self._looked_at = float("-inf")
+        self._free_bytes = 0
 
     @property
     def used(self) -> int:
@@ -42,16 +42,16 @@ class Room:
     def reserve(self, length: int) -> str:
         """Reserve room for a block; why not, or an empty text."""
         with self._lock:
-            taken = self._used + self._reserved + length
-            if taken > self.capacity:
-                over = taken - self.capacity
+            total = self._used + self._reserved + length
+            if total > self.capacity:
+                over = total - self.capacity
                 return f"the cache's capacity of {self.capacity} bytes would be exceeded by {over} bytes"
             now = self._clock()
-            if now - self._looked > _LOOK_SECONDS:
-                self._looked, self._left = now, self._free() - self._reserved
-            if self._left < length + SLACK_BYTES:
-                return f"the disk has {max(0, self._left)} bytes left, and the block needs {length}"
-            self._left -= length
+            if now - self._looked_at > _LOOK_SECONDS:
+                self._looked_at, self._free_bytes = now, self._free() - self._reserved
+            if self._free_bytes < length + SLACK_BYTES:
+                return f"the disk has {max(0, self._free_bytes)} bytes left, and the block needs {length}"
+            self._free_bytes -= length
             self._reserved += length
             return ""
 
@@ -63,7 +63,7 @@ class Room:
     def cancel(self, length: int) -> None:
         with self._lock:
             self._reserved -= length
-            self._left += length
+            self._free_bytes += length
 
     def observe(self, used: int) -> None:
         with self._lock:
@@ -72,4 +72,4 @@ class Room:
     def removed(self, length: int) -> None:
         with self._lock:
             self._used = max(0, self._used - length)
-            self._looked = float("-inf")
+            self._looked_at = float("-inf")

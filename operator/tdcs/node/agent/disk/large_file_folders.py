@@ -1,4 +1,4 @@
-"""How files of several blocks lie on the disk: each with a table of its blocks, among the whole ones or the parts."""
+"""How files of several blocks are on the disk: each with a table of its blocks, among the whole ones or the parts."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class LargeFileFolders:
         return all(map(os.path.isdir, (self.parts, self.whole, self.tables)))
 
     def read(self, name: int) -> StoredFile | None:
-        """What a table says, if it is of the file beside it."""
+        """What a table says, if it is of the file next to it."""
         path = extents.table_path(self._tier, name)
         with suppress(OSError):
             table = os.open(path, os.O_RDONLY | OPEN)
@@ -113,9 +113,9 @@ class LargeFileFolders:
                 os.close(table)
             in_parts, in_whole = (folder / str(name) for folder in (self.parts, self.whole))
             stored.whole = not in_parts.exists()
-            found = os.stat(in_whole if stored.whole else in_parts, follow_symlinks=False)
+            status = os.stat(in_whole if stored.whole else in_parts, follow_symlinks=False)
             alone = stored.whole or not in_whole.exists()
-            fits = (found.st_ino, found.st_size) == (header.inode, header.file.length)
+            fits = (status.st_ino, status.st_size) == (header.inode, header.file.length)
             if fits and alone and stored.present.any() and (header.frozen or not stored.whole):
                 return stored
         return None

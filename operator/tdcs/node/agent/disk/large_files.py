@@ -34,7 +34,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class OpenedBlock(NamedTuple):
-    """A block that lies here, opened.
+    """A block that is here, opened.
 
     Attributes:
         base: where it begins in the file.
@@ -59,7 +59,7 @@ class LargeFiles:
         partial: folder of what is being written.
 
     Attributes:
-        folders: where they lie.
+        folders: where they are.
     """
 
     def __init__(self, tier: Path, *, facts: FactsStore, partial: Path) -> None:
@@ -73,7 +73,7 @@ class LargeFiles:
         self._worker: Final = OneWorker(self._give_back, name="free-extents")
 
     def load(self) -> None:
-        """Take over what lies here, by what it says of itself, and remove what does not fit. Raises OSError."""
+        """Take over what is here, by what it says of itself, and remove what does not fit. Raises OSError."""
         with self._lock:
             self._files.clear()
             self._places.clear()
@@ -102,7 +102,7 @@ class LargeFiles:
             self._to_copy[stored.name] = stored
             self._worker.add(stored)
 
-    # What lies here.
+    # What is here.
 
     def __contains__(self, block: object) -> bool:
         return block in self._places
@@ -113,8 +113,8 @@ class LargeFiles:
     def ids(self) -> npt.NDArray[np.int64]:
         """Of all blocks that are here. What others have removed is forgotten."""
         with self._lock:
-            lying = self.folders.file_names()
-            for name in [name for name in self._files if name not in lying]:
+            file_names = self.folders.file_names()
+            for name in [name for name in self._files if name not in file_names]:
                 self._drop_entries(self._files[name])
             return np.fromiter(self._places, dtype=np.int64, count=len(self._places))
 
@@ -128,7 +128,7 @@ class LargeFiles:
             return FileFacts(identity, file.length_of(number), int(row["hash"]), int(row["era"]))
 
     def open(self, block: int) -> OpenedBlock | None:
-        """A block that lies here; None when it does not. Raises OSError for want of descriptors."""
+        """A block that is here; None when it does not. Raises OSError for want of descriptors."""
         with self._lock:
             if block not in self._places:
                 return None

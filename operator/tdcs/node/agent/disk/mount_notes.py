@@ -38,7 +38,7 @@ class MountNotes(Generic[N]):
 
     def read(self) -> list[N]:
         """All notes; files that cannot be read are left out. What a killed process was writing is removed."""
-        found = []
+        notes = []
         with suppress(FileNotFoundError):
             for name in sorted(os.listdir(self._folder)):
                 file = self._folder / name
@@ -46,8 +46,8 @@ class MountNotes(Generic[N]):
                     file.unlink(missing_ok=True)
                     continue
                 with suppress(msgspec.MsgspecError, FileNotFoundError):
-                    found.append(msgspec.msgpack.decode(file.read_bytes(), type=self._kind))
-        return found
+                    notes.append(msgspec.msgpack.decode(file.read_bytes(), type=self._kind))
+        return notes
 
     def write(self, note: N) -> None:
         """Keep a note instead of the one before it; raises OSError."""

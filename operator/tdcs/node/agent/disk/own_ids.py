@@ -33,8 +33,8 @@ def enter_own_ids(disk: Disk) -> int:
     removed = 0
     if not has_own_ids(disk):
         disk.prepare()
-        if kept := disk.set_aside():
-            _log.info("%d blocks of %s stay for whoever lists their files again", kept, disk.tier)
+        if count := disk.set_aside():
+            _log.info("%d blocks of %s stay for whoever lists their files again", count, disk.tier)
         removed = _empty(disk.lent) + _empty(disk.spool)
         notes = (disk.assignments, disk.checks, disk.failures, disk.refused.folder)
         for folder in (disk.partial, disk.manifests, *notes):
@@ -48,7 +48,7 @@ def enter_own_ids(disk: Disk) -> int:
 
 
 def _empty(folder: Path) -> int:
-    """Remove all that lies in a folder, which stays as it is; how many files."""
+    """Remove all that is in a folder, which stays as it is; how many files."""
     count = 0
     try:
         entries = list(os.scandir(folder))

@@ -14,7 +14,7 @@ MOST: Final = 65_536
 
 
 class _Part(NamedTuple):
-    """A part of a file as it is: one that is written anew has another inode or time."""
+    """A part of a file as it is: one that is written again has another inode or time."""
 
     inode: int
     changed: int
@@ -28,7 +28,7 @@ class PartHashes:
 
     def __init__(self, most: int = MOST) -> None:
         self._most: Final = most
-        self._known: Final[OrderedDict[_Part, int]] = OrderedDict()
+        self._hashes: Final[OrderedDict[_Part, int]] = OrderedDict()
         self._lock: Final = threading.Lock()
 
     def get(self, fd: int, *, status: os.stat_result, offset: int, length: int) -> int:
@@ -40,12 +40,12 @@ class PartHashes:
             return hash_of(fd, offset=offset, length=length)
         part = _Part(status.st_ino, status.st_mtime_ns, status.st_size, offset, length)
         with self._lock:
-            known = self._known.get(part)
-        if known is not None:
-            return known
-        found = hash_of(fd, offset=offset, length=length)
+            part_hash = self._hashes.get(part)
+        if part_hash is not None:
+            return part_hash
+        part_hash = hash_of(fd, offset=offset, length=length)
         with self._lock:
-            self._known[part] = found
-            while len(self._known) > self._most:
-                self._known.popitem(last=False)
-        return found
+            self._hashes[part] = part_hash
+            while len(self._hashes) > self._most:
+                self._hashes.popitem(last=False)
+        return part_hash

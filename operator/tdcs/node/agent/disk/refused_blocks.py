@@ -1,4 +1,4 @@
-"""Blocks that were found wrong: they count as not being here, for the agent and for the node plugin beside it.
+"""Blocks that were found wrong: they count as not being here, for the agent and for the node plugin next to it.
 
 On the disk each is an empty file with the block's id as its name, in a folder of its mount, so that one more wrong
 block costs the same however many there are, and the node plugin learns of it by the folder's time.
@@ -41,9 +41,9 @@ class RefusedBlocks:
         with suppress(FileNotFoundError):
             for folder in os.listdir(self.folder):
                 with suppress(FileNotFoundError, NotADirectoryError):
-                    found = {int(name) for name in os.listdir(self.folder / folder) if name.isdecimal()}
-                    self._of.setdefault(folder, set()).update(found)
-                    self._all.update(found)
+                    blocks = {int(name) for name in os.listdir(self.folder / folder) if name.isdecimal()}
+                    self._of.setdefault(folder, set()).update(blocks)
+                    self._all.update(blocks)
         return frozenset(self._all)
 
     def of(self, mount: str) -> frozenset[int]:
@@ -71,24 +71,24 @@ class RefusedBlocks:
 
     def discard(self, mount: str, blocks: Iterable[int]) -> frozenset[int]:
         """Refuse these blocks of a mount no more; those of which the disk has no note any more."""
-        folder, gone = self._of_mount(mount), set[int]()
+        folder, discarded = self._of_mount(mount), set[int]()
         for block in blocks:
             try:
                 with suppress(FileNotFoundError):
                     os.unlink(folder / str(block))
-                gone.add(block)
+                discarded.add(block)
             except OSError as error:
                 _log.warning("block %d stays refused: %s cannot be removed: %s", block, folder, error)
-        self._of.get(folder.name, set()).difference_update(gone)
-        self._all.difference_update(gone)
-        return frozenset(gone)
+        self._of.get(folder.name, set()).difference_update(discarded)
+        self._all.difference_update(discarded)
+        return frozenset(discarded)
 
     def remove(self, mount: str) -> frozenset[int]:
         """Refuse nothing of a mount any more; those of which the disk has no note any more."""
-        gone = self.discard(mount, self.of(mount))
+        discarded = self.discard(mount, self.of(mount))
         with suppress(OSError):
             self._of_mount(mount).rmdir()
-        return gone
+        return discarded
 
     def _of_mount(self, mount: str) -> Path:
         return self._tier / names.refused_folder(mount=mount)

@@ -1,9 +1,9 @@
-"""The agent's part of a tier's folder: where blocks lie, how they come there, and what the disk has left.
+"""The agent's part of a tier's folder: where blocks are, how they come there, and what the disk has left.
 
-Below `<tier>/agent` lie `spool/<id>` (verified and readable), `partial` (being written), `manifests`, `assignments`,
+Below `<tier>/agent` are `spool/<id>` (verified and readable), `partial` (being written), `manifests`, `assignments`,
 `checks`, `failures`, `refused` and `epoch`. All of it is one file system: a block gets from one folder to the next by a
-rename. Blocks of one file lie in one file (`large_files`), and count as lying in the spool. In `<tier>/alluxioworker`
-are Alluxio's names of files that lie here, which are hard links, and what others had Alluxio cache.
+rename. Blocks of one file are in one file (`large_files`), and count as being in the spool. In `<tier>/alluxioworker`
+are Alluxio's names of files that are here, which are hard links, and what others had Alluxio cache.
 """
 
 from __future__ import annotations
@@ -68,23 +68,23 @@ class Disk:
 
     def __init__(self, tier: Path, *, boot: str | None = None) -> None:
         self.tier: Final = tier
-        own = tier / names.AGENT_FOLDER
+        agent_folder = tier / names.AGENT_FOLDER
         self.lent: Final = tier / names.BLOCK_FOLDER
-        self.spool: Final = own / "spool"
-        self.kept: Final = tier / names.AGENT_KEPT
-        self.partial: Final = own / "partial"
-        self.manifests: Final = own / "manifests"
-        self.assignments: Final = own / "assignments"
-        self.checks: Final = own / "checks"
-        self.failures: Final = own / "failures"
+        self.spool: Final = agent_folder / "spool"
+        self.kept_folder: Final = tier / names.AGENT_KEPT
+        self.partial: Final = agent_folder / "partial"
+        self.manifests: Final = agent_folder / "manifests"
+        self.assignments: Final = agent_folder / "assignments"
+        self.checks: Final = agent_folder / "checks"
+        self.failures: Final = agent_folder / "failures"
         self.refused: Final = RefusedBlocks(tier)
-        self.epoch: Final = own / "epoch"
-        self.exported_journal: Final = own / "exported"
+        self.epoch: Final = agent_folder / "epoch"
+        self.exported_journal: Final = agent_folder / "exported"
         self.facts: Final = FactsStore(str(tier))
-        self.mark: Final = ShutdownMark(own, boot=boot)
-        self.names: Final = FileNames(folder=own, facts=self.facts, mark=self.mark)
+        self.mark: Final = ShutdownMark(agent_folder, boot=boot)
+        self.names: Final = FileNames(folder=agent_folder, facts=self.facts, mark=self.mark)
         self.large: Final = LargeFiles(tier, facts=self.facts, partial=self.partial)
-        self._folders: Final = {Place.SPOOL: self.spool, Place.KEPT: self.kept}
+        self._folders: Final = {Place.SPOOL: self.spool, Place.KEPT: self.kept_folder}
         self._partial: Final = f"{self.partial}/"
         self._spool: Final = f"{self.spool}/"
         self._numbers = itertools.count()
@@ -105,7 +105,14 @@ class Disk:
 
     def _make_folders(self) -> None:
         """Make all folders but the one of what is being written."""
-        for folder in (self.spool, self.kept, self.manifests, self.assignments, self.checks, self.failures):
+        for folder in (
+            self.spool,
+            self.kept_folder,
+            self.manifests,
+            self.assignments,
+            self.checks,
+            self.failures,
+        ):
             folder.mkdir(parents=True, exist_ok=True)
 
     def _restore(self) -> None:
@@ -120,8 +127,8 @@ class Disk:
 
     def open(self, block: int) -> OpenedBlock | None:
         """A readable block; None when it is not here."""
-        known = self._looked_through or block in self._named
-        if block in self.refused or block in self._strange or not known:
+        is_named = self._looked_through or block in self._named
+        if block in self.refused or block in self._strange or not is_named:
             return None
         if block in self.large:
             return self.large.open(block)
@@ -147,7 +154,7 @@ class Disk:
         """A new file for a block, to be used in a `with`: whatever is not kept by its end is removed.
 
         Args:
-            place: of the block, if it is one of several of a file that lie in one file here.
+            place: of the block, if it is one of several of a file that are in one file here.
 
         Raises:
             DiskError: The disk is full, or refuses.
@@ -275,13 +282,13 @@ class Disk:
 
     def facts_at(self, place: Place, ids: Iterable[int]) -> Facts:
         """What files in a folder say of themselves."""
-        known = self.large.facts_of if place is Place.SPOOL and len(self.large) else None
-        return self.facts.read_many(str(self._folders[place]), ids, known=known)
+        large_facts = self.large.facts_of if place is Place.SPOOL and len(self.large) else None
+        return self.facts.read_many(str(self._folders[place]), ids, known=large_facts)
 
     def ids_at(self, place: Place) -> Ids:
         """Names in a folder, ascending."""
-        found = _ids(self._folders[place])
-        return union(found, self.large.ids()) if place is Place.SPOOL else found
+        ids = _ids(self._folders[place])
+        return union(ids, self.large.ids()) if place is Place.SPOOL else ids
 
     def adopt(self, place: Place, name: int, *, block: int) -> None:
         """Put a file that is a block, by what it says of itself, under the block's id. Raises OSError."""
@@ -294,16 +301,16 @@ class Disk:
         that say what they are. Run it while the worker is away.
         """
         self.large.clear()
-        kept, wrong = 0, self.refused.read()
+        count, wrong = 0, self.refused.read()
         number = int(max(self.ids_at(Place.KEPT), default=0))
         for folder in (self.spool, self.lent):
             for name in _ids(folder).tolist():
                 path = f"{folder}/{name}"
                 if name not in wrong and self.facts.read(path) is not None:
                     number += 1
-                    os.rename(path, f"{self.kept}/{number}")
-                    kept += 1
-        return kept
+                    os.rename(path, f"{self.kept_folder}/{number}")
+                    count += 1
+        return count
 
     def take_exports_back(self) -> None:
         """Remove the worker's names of blocks, of which each has another one here. Run it while the worker is away."""
@@ -324,7 +331,7 @@ class Disk:
 
     def remove(self, place: Place, names: Iterable[int]) -> list[int]:
         """Remove files that the last look has found in a folder; those that are gone. What was named since stays."""
-        gone = []
+        removed = []
         with suppress(FileNotFoundError):
             folder = os.open(self._folders[place], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
@@ -339,19 +346,19 @@ class Disk:
                                 or not self.large.drop(name)
                             ):
                                 os.unlink(str(name), dir_fd=folder)
-                        gone.append(name)
+                        removed.append(name)
                     except OSError as error:
                         _log.warning(
                             "%s/%d cannot be removed: %s", self._folders[place], name, error.strerror
                         )
             finally:
                 os.close(folder)
-        return gone
+        return removed
 
     def free_bytes(self) -> int:
         """What the file system has left but for copies of large files, without which these would go."""
-        found = os.statvfs(self.tier)
-        return max(0, found.f_bavail * found.f_frsize - self.large.copy_bytes())
+        status = os.statvfs(self.tier)
+        return max(0, status.f_bavail * status.f_frsize - self.large.copy_bytes())
 
     def changed_at(self) -> tuple[int, ...]:
         """When names in the folders changed last, in nanoseconds; 0 for a folder that is away."""
@@ -370,7 +377,7 @@ def _ids(folder: Path) -> Ids:
         array = _numbers(names if all_ids else [])
     except OverflowError:
         all_ids = False
-    if not all_ids:  # others may lie there, too
+    if not all_ids:  # others may be there, too
         array = _numbers([name for name in names if _is_id(name)])
     array.sort()
     return array

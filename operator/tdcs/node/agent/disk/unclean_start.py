@@ -39,27 +39,27 @@ def make_ready(disk: Disk) -> Looked:
         OSError: The store cannot be read or written.
     """
     since = disk.mark.doubtful_since()
-    looked = Looked() if since is None else _look_through(disk, since=since)
+    checked = Looked() if since is None else _look_through(disk, since=since)
     disk.drop_facts_of_removed_files()
     disk.mark.begin()
-    return looked
+    return checked
 
 
 def _look_through(disk: Disk, *, since: int) -> Looked:
     began, compared, removed = time.monotonic(), 0, 0
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="unclean-start") as threads:
-        for folder in (disk.spool, disk.kept):
+        for folder in (disk.spool, disk.kept_folder):
             for names in _names(folder):
-                found = threads.map(lambda name, at=folder: _is_right(disk, at / name, since=since), names)
-                for name, right in zip(names, found, strict=True):
+                results = threads.map(lambda name, at=folder: _is_right(disk, at / name, since=since), names)
+                for name, right in zip(names, results, strict=True):
                     compared += right is not None
                     if right is False:
                         removed += 1
                         _disown(folder / name)
                         with suppress(FileNotFoundError):
                             os.unlink(folder / name)
-    large, gone = _look_through_large(disk, since=since)
-    compared, removed = compared + large, removed + gone
+    large, large_removed = _look_through_large(disk, since=since)
+    compared, removed = compared + large, removed + large_removed
     if compared:
         _log.warning(
             "the machine of %s was not shut down in order: %d files were compared with their hash in %.1f s, and %d "
@@ -70,7 +70,7 @@ def _look_through(disk: Disk, *, since: int) -> Looked:
 
 
 def _look_through_large(disk: Disk, *, since: int) -> tuple[int, int]:
-    """The same for blocks that lie with others in one file each; how many were compared, and dropped."""
+    """The same for blocks that are with others in one file each; how many were compared, and dropped."""
     compared = dropped = 0
     for block in disk.large.ids().tolist():
         facts, opened = disk.large.facts_of(block), None

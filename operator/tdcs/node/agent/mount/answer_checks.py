@@ -19,15 +19,15 @@ number of thousands of digits."""
 
 def wrong_part(extent: Extent, answer: BaseHTTPResponse, came: int) -> SourceFailureError | None:
     """Why the bytes that came cannot be the piece, whatever they are; None where they can."""
-    said = answer.headers.get("Content-Range", "")
-    part = _PART.fullmatch(said.strip())
+    content_range = answer.headers.get("Content-Range", "")
+    part = _PART.fullmatch(content_range.strip())
     size = part[2] if part is not None and part[2] != "*" else ""
     if came != extent.length or (size and int(size) != extent.size):
         many = f"more than {extent.length}" if came > extent.length else str(came)
         return changed(f"{many} bytes came of {size or 'its'} bytes")
     whole = extent.length == extent.size
     begins = part is not None and int(part[1]) == extent.offset
-    if begins or (whole and (answer.status == 200 or not said)):
+    if begins or (whole and (answer.status == 200 or not content_range)):
         return None
     return unanswered("the source answers with another part than was asked for", status=answer.status)
 

@@ -63,11 +63,11 @@ class AssignedBlocks:
         self._counted.changes += 1
         before, self.assignment = self.assignment, assignment
         self.echo = echo_of(assignment)
-        same = before is not None and _placement(before) == _placement(assignment)
-        if before is None or not same or _offers(before) != _offers(assignment):
+        same_placement = before is not None and _placement(before) == _placement(assignment)
+        if before is None or not same_placement or _offers(before) != _offers(assignment):
             offers = [peer.slots for peer in assignment.peers]
             self._offered = slots.mask_of(slots.union(*offers)) if offers else np.zeros_like(self._offered)
-        if not same:
+        if not same_placement:
             self._place(assignment)
 
     def _place(self, assignment: Assignment) -> None:
@@ -80,22 +80,24 @@ class AssignedBlocks:
             for paths in sorted(selections)
         }
         rows, masks = self._rows, {part.name: slots.mask_of(part.slots) for part in assignment.parts}
-        wanted = {
-            paths: np.logical_or.reduce([masks[one.name] for one in assignment.parts if one.paths == paths])
+        slots_by_paths = {
+            paths: np.logical_or.reduce(
+                [masks[part.name] for part in assignment.parts if part.paths == paths]
+            )
             for paths in self._counted.sums
         }
         refused_here = rows.numbers[(rows.flags & (FAILED | SOURCE)) == (FAILED | SOURCE)]
         rows.flags[:] &= np.uint16(~ASSIGNED & 0xFFFF)
         stays = (rows.flags & (STAYS | FAILED | LATER)) != 0
         for paths, sums in self._counted.sums.items():
-            mine = wanted[paths][rows.slots]
+            mine = slots_by_paths[paths][rows.slots]
             stays |= mine & sums.among(rows.numbers) if paths else mine
         rows.keep(stays)
         for paths, sums in self._counted.sums.items():
-            fresh = wanted[paths] & ~self._covered.get(paths, np.zeros_like(wanted[paths]))
+            fresh = slots_by_paths[paths] & ~self._covered.get(paths, np.zeros_like(slots_by_paths[paths]))
             if fresh.any():
                 rows.have(self._by_slot.blocks(fresh, sums.ranges))
-        self._covered = wanted
+        self._covered = slots_by_paths
         places = rows.slots.astype(np.intp)  # once: numpy makes them of smaller ones each time
         for paths, sums in self._counted.sums.items():
             flags = np.zeros(slots.SLOTS, dtype=np.uint16)
@@ -108,9 +110,9 @@ class AssignedBlocks:
             rows.flags[:] |= assigned
         # What may be read from the source comes from there where this agent reads for all, and from peers elsewhere.
         read = (rows.flags & READ) != 0
-        own = read & slots.mask_of(assignment.origin)[places]
+        from_origin = read & slots.mask_of(assignment.origin)[places]
         rows.flags[:] |= read * np.uint16(PEERS)
-        rows.flags[:] ^= own * np.uint16(PEERS | SOURCE)
+        rows.flags[:] ^= from_origin * np.uint16(PEERS | SOURCE)
         # What this node could not read at the source may be on its way from another one that can.
         again = ((rows.flags & PEERS) != 0) & np.isin(rows.numbers, refused_here)
         rows.flags[again] &= np.uint16(~LATER & 0xFFFF)
@@ -172,11 +174,11 @@ class AssignedBlocks:
         """Rows of a kind in slots that peers offer."""
         return int(self._counts.of(kind)[self._offered].sum()) if self._counts.total[kind] else 0
 
-    def dropped_of(self, kind: int, *, kept: Mask | None = None) -> int:
+    def dropped_of(self, kind: int, *, handover: Mask | None = None) -> int:
         """Rows of a kind in slots that the assignment lets go, but for those that are kept for now."""
         if not self._counts.total[kind]:
             return 0
-        dropped = self.dropped if kept is None else self.dropped & ~kept
+        dropped = self.dropped if handover is None else self.dropped & ~handover
         return int(self._counts.of(kind)[dropped].sum())
 
     def in_part(self, name: str) -> Mask:

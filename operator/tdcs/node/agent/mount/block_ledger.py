@@ -1,4 +1,4 @@
-"""What of one mount lies here, what shall, and what is to be done next: a row for each block that an agent has to do
+"""What of one mount is here, what shall, and what is to be done next: a row for each block that an agent has to do
 with, and counts by slot.
 
 No clock, and no I/O but of the index by slot: times are seconds that only grow, given by the caller. Not thread-safe:
@@ -86,7 +86,7 @@ class Ledger:
 
     @property
     def changes(self) -> int:
-        """Grows with every change, so that nothing has to be counted anew while there was none."""
+        """Grows with every change, so that nothing has to be counted again while there was none."""
         return self._counted.changes
 
     def assign(self, assignment: Assignment) -> None:
@@ -125,23 +125,23 @@ class Ledger:
         """
         self._failures.come(now=now)
         rows, way = self._rows, PEERS if from_peers else SOURCE
-        known = np.uint16(way | HELD | CLAIMED | REFUSED | LATER)
+        flags = np.uint16(way | HELD | CLAIMED | REFUSED | LATER)
 
         def free(part: slice) -> Mask:
-            found = (rows.flags[part] & known) == way
-            if among is not None and found.any():
-                found = found & among.among(rows.numbers[part])
-            return np.asarray(found)
+            mask = (rows.flags[part] & flags) == way
+            if among is not None and mask.any():
+                mask = mask & among.among(rows.numbers[part])
+            return np.asarray(mask)
 
-        taken: list[int] = []
+        free_rows: list[int] = []
         size = 0
         for row in self._scan(free, most=most, cursor=cursor):
             length = rows.length_view[row]
-            if taken and size + length > most_bytes:
+            if free_rows and size + length > most_bytes:
                 break
-            taken.append(row)
+            free_rows.append(row)
             size += length
-        return self._claim(taken, cursor=cursor)
+        return self._claim(free_rows, cursor=cursor)
 
     def read_on(self, block: int) -> None:
         """Pods read this block and go on from there: what is brought next, by whichever cursor, follows it."""
@@ -152,15 +152,15 @@ class Ledger:
         """The first so many rows from a cursor on, and round again, of which this is true."""
         return self._counted.scan(free, begin=self._cursors.get(cursor, self._begin), most=most)
 
-    def _claim(self, taken: Sequence[int], *, cursor: str = "") -> list[int]:
+    def _claim(self, free_rows: Sequence[int], *, cursor: str = "") -> list[int]:
         """Claim rows; their blocks."""
-        if not taken:
+        if not free_rows:
             return []
         self._counted.changes += 1
         rows = self._rows
-        for row in taken:
+        for row in free_rows:
             self._counted.set(row, (rows.flag_view[row] | CLAIMED) & ~LATER)
-        blocks = [rows.number_view[row] for row in taken]
+        blocks = [rows.number_view[row] for row in free_rows]
         if cursor:
             self._cursors[cursor] = blocks[-1] + 1
         return blocks
@@ -176,13 +176,13 @@ class Ledger:
             if row >= 0:
                 self._counted.set(row, self._rows.flag_view[row] & ~CLAIMED)
 
-    def located(self, block: int, *, here: bool) -> None:
-        """A claimed block lies here now, or does not, and is given back."""
+    def located(self, block: int, *, is_here: bool) -> None:
+        """A claimed block is here now, or does not, and is given back."""
         self._counted.changes += 1
         row = self._rows.add(block)
         flags = self._rows.flag_view[row] & ~(CLAIMED | HELD)
-        flags |= HELD * here | TOUCHED * self._looking
-        if here:
+        flags |= HELD * is_here | TOUCHED * self._looking
+        if is_here:
             flags = self._failures.brought(row, flags)
         self._counted.set(row, flags)
 
@@ -254,15 +254,15 @@ class Ledger:
         """Take over what the ledger of another version knows of blocks that both have: the same part of the same file,
         under the same id."""
         theirs, rows = before._rows, self._rows
-        known = np.flatnonzero(theirs.flags & (HELD | FAILED | TOUCHED))
-        numbers = same_blocks(self.manifest, before.manifest, theirs.numbers[known])
-        both = numbers >= 0
-        known, numbers = known[both], numbers[both]
+        known_rows = np.flatnonzero(theirs.flags & (HELD | FAILED | TOUCHED))
+        numbers = same_blocks(self.manifest, before.manifest, theirs.numbers[known_rows])
+        in_both = numbers >= 0
+        known_rows, numbers = known_rows[in_both], numbers[in_both]
         rows.have(np.sort(numbers))
         mine = rows.of(numbers)
-        rows.flags[mine] |= theirs.flags[known] & np.uint16(HELD | (TOUCHED if before._looking else 0))
-        failed = (theirs.flags[known] & FAILED) != 0
-        self._failures.adopt(before._failures, mine=mine[failed], theirs=known[failed])
+        rows.flags[mine] |= theirs.flags[known_rows] & np.uint16(HELD | (TOUCHED if before._looking else 0))
+        failed = (theirs.flags[known_rows] & FAILED) != 0
+        self._failures.adopt(before._failures, mine=mine[failed], theirs=known_rows[failed])
         self._looking = before._looking  # a look that has begun does not know what was brought since
         self._counted.count()
 
@@ -273,15 +273,15 @@ class Ledger:
         flags[:] &= np.uint16(~TOUCHED & 0xFFFF)
         flags[(flags & CLAIMED) != 0] |= np.uint16(TOUCHED)
 
-    def observe(self, found: Numbers) -> Numbers:
+    def observe(self, blocks: Numbers) -> Numbers:
         """What the look has found, as ascending numbers of blocks; those that appeared since the one before it."""
         rows = self._rows
-        rows.have(found)
-        seen = np.zeros(len(rows), dtype=np.uint16)
-        seen[rows.of(found)] = HELD
+        rows.have(blocks)
+        flags = np.zeros(len(rows), dtype=np.uint16)
+        flags[rows.of(blocks)] = HELD
         changed = (rows.flags & (CLAIMED | (TOUCHED if self._looking else 0))) == 0
-        fresh = rows.numbers[changed & (seen != 0) & ((rows.flags & HELD) == 0)]
-        rows.flags[changed] = (rows.flags[changed] & np.uint16(~HELD & 0xFFFF)) | seen[changed]
+        fresh = rows.numbers[changed & (flags != 0) & ((rows.flags & HELD) == 0)]
+        rows.flags[changed] = (rows.flags[changed] & np.uint16(~HELD & 0xFFFF)) | flags[changed]
         rows.flags[:] &= np.uint16(~TOUCHED & 0xFFFF)
         self._looking, self.looked_at = False, True
         self._counted.changes += 1
@@ -292,43 +292,45 @@ class Ledger:
     # What is to be dropped.
 
     def to_drop(
-        self, *, most: int, skip: Numbers, all_blocks: bool = False, kept: Mask | None = None
+        self, *, most: int, skip: Numbers, all_blocks: bool = False, handover: Mask | None = None
     ) -> list[int]:
-        """Claim blocks that lie here and shall not, but not those in `skip`; with `all_blocks` all that lie here.
+        """Claim blocks that are here and shall not, but not those in `skip`; with `all_blocks` all that are here.
 
         Args:
             kept: slots that stay for now, but for what is wrong in them.
         """
-        if not self.drops(all_blocks=all_blocks, kept=kept):
+        if not self.drops(all_blocks=all_blocks, handover=handover):
             return []
         rows = self._rows
-        dropped = self.assigned.dropped if kept is None else self.assigned.dropped & ~kept
+        dropped = self.assigned.dropped if handover is None else self.assigned.dropped & ~handover
 
         def free(part: slice) -> Mask:
             flags = rows.flags[part]
-            found = ((flags & HELD) != 0) & ((flags & CLAIMED) == 0)
+            mask = ((flags & HELD) != 0) & ((flags & CLAIMED) == 0)
             if not all_blocks:
                 unwanted = dropped[rows.slots[part]] & ((flags & WANTED) == 0)
-                found &= unwanted | ((flags & REFUSED) != 0)
-            return np.asarray(found & ~np.isin(rows.numbers[part], skip))
+                mask &= unwanted | ((flags & REFUSED) != 0)
+            return np.asarray(mask & ~np.isin(rows.numbers[part], skip))
 
         return self._claim(list(self._scan(free, most=most, cursor="drop")), cursor="drop")
 
-    def drops(self, *, all_blocks: bool, kept: Mask | None = None) -> bool:
-        """Whether blocks lie here that are to be dropped; see `to_drop`."""
+    def drops(self, *, all_blocks: bool, handover: Mask | None = None) -> bool:
+        """Whether blocks are here that are to be dropped; see `to_drop`."""
         total = self._counts.total
         if all_blocks:
             return bool(total[kinds.ANY_IDLE])
-        return bool(total[kinds.WRONG_IDLE] or self.assigned.dropped_of(kinds.UNWANTED_IDLE, kept=kept))
+        return bool(
+            total[kinds.WRONG_IDLE] or self.assigned.dropped_of(kinds.UNWANTED_IDLE, handover=handover)
+        )
 
     # What is known of blocks.
 
     def chosen(self, *, slots: int, part: str) -> list[int]:
-        """Blocks that lie here, of the first so many slots, and of this part (empty: all)."""
+        """Blocks that are here, of the first so many slots, and of this part (empty: all)."""
         rows = self._rows
-        here = rows_of_kind(rows, kinds.HERE)
-        here = here[(rows.slots[here] < slots) & self.assigned.in_part(part)[here]]
-        return sorted(rows.numbers[here].tolist())
+        held_rows = rows_of_kind(rows, kinds.HERE)
+        held_rows = held_rows[(rows.slots[held_rows] < slots) & self.assigned.in_part(part)[held_rows]]
+        return sorted(rows.numbers[held_rows].tolist())
 
     def first_of_file(self, block: int) -> bool:
         return self.manifest.blocks_of(self.manifest.file_of(block)).start == block
@@ -347,7 +349,7 @@ class Ledger:
         return row >= 0 and bool(self._rows.flag_view[row] & CLAIMED)
 
     def absent(self, block: int) -> bool:
-        """Whether a block does not lie here, is not being brought, and may be."""
+        """Whether a block is not here, is not being brought, and may be."""
         row = self._rows.at(block)
         return row < 0 or not self._rows.flag_view[row] & (HELD | CLAIMED | REFUSED)
 
@@ -364,12 +366,12 @@ class Ledger:
         return self._counts.held_bytes
 
     def right_blocks(self) -> Numbers:
-        """The blocks that lie here, ascending, but for wrong ones."""
+        """The blocks that are here, ascending, but for wrong ones."""
         rows = self._rows
         return np.sort(rows.numbers[rows_of_kind(rows, kinds.HERE)])
 
     def a_right_block(self) -> int | None:
-        """Some block that lies here and is right."""
+        """Some block that is here and is right."""
         return next(iter(self.right_blocks()[:1].tolist()), None) if self._counts.total[kinds.HERE] else None
 
     def left(self) -> bool:
@@ -389,7 +391,7 @@ class Ledger:
 
     def state(self) -> MountState:
         """All of a mount's state but what was transferred and compared."""
-        assignment, here = self.assigned.assignment, self._counts.of(kinds.HERE)
+        assignment, held_by_slot = self.assigned.assignment, self._counts.of(kinds.HERE)
         failures, named = self._failures.files(self.path) if self._counts.total[kinds.FAILING] else ({}, ())
         return MountState(
             mount=self.manifest.path,
@@ -397,8 +399,8 @@ class Ledger:
             echo=self.assigned.echo,
             manifest=self.manifest.digest,
             held_bytes=self._counts.held_bytes - self._wrong_bytes(),
-            complete=slots.of_mask(here == self._by_slot.counts),
-            present=slots.of_mask(here > 0),
+            complete=slots.of_mask(held_by_slot == self._by_slot.counts),
+            present=slots.of_mask(held_by_slot > 0),
             parts=tuple(self._counted.sums[part.paths].state(part) for part in self.assigned.parts.values()),
             failures=failures,
             failing=slots.of_mask(self._counts.of(kinds.FAILING) > 0),
@@ -415,14 +417,14 @@ class Ledger:
 
     def warn_of_cut_off(self, mount: str, blocks: Sequence[int]) -> None:
         """Log which blocks of a mount have another length than the manifest's; at least one."""
-        one = len(blocks) == 1
+        single = len(blocks) == 1
         _log.warning(
             "%d %s of %s %s not as long as its manifest says, as after a loss of power: what was cut off is removed, "
             "and brought again if it is wanted. The first one is of %s",
             len(blocks),
-            "block" if one else "blocks",
+            "block" if single else "blocks",
             mount,
-            "is" if one else "are",
+            "is" if single else "are",
             self.path(blocks[0]),
         )
 
@@ -432,7 +434,7 @@ class Ledger:
 
     def awaited(self, blocks: Numbers) -> Numbers:
         """Those of these blocks that are to come from peers, ascending."""
-        found = self._rows.of(blocks)
-        found = found[found >= 0]
-        awaited = found[(self._rows.flags[found] & PEERS) != 0]
+        peer_rows = self._rows.of(blocks)
+        peer_rows = peer_rows[peer_rows >= 0]
+        awaited = peer_rows[(self._rows.flags[peer_rows] & PEERS) != 0]
         return np.asarray(np.sort(self._rows.numbers[awaited]))

@@ -1,4 +1,4 @@
-"""The blocks of a mount that an agent has something to do with: those that are assigned to it or lie here, a row each.
+"""The blocks of a mount that an agent has something to do with: those that are assigned to it or are here, a row each.
 
 A mount may have a hundred million blocks of which a node holds one in a hundred: what is kept follows the rows. They
 are ascending by the blocks' numbers in the manifest, but for the last few, which came one by one.
@@ -18,7 +18,7 @@ Mask = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
 
 HELD: Final = 1
-"""It lies here."""
+"""It is here."""
 CLAIMED: Final = 2
 """Somebody is bringing or dropping it."""
 WANTED: Final = 4
@@ -110,8 +110,8 @@ class BlockRows:
         self._settle()
         if not self._count:
             return np.full(len(blocks), -1, dtype=np.int64)
-        found = np.minimum(np.searchsorted(self.numbers, blocks), self._count - 1).astype(np.int64)
-        return np.where(self.numbers[found] == blocks, found, -1)
+        rows = np.minimum(np.searchsorted(self.numbers, blocks), self._count - 1).astype(np.int64)
+        return np.where(self.numbers[rows] == blocks, rows, -1)
 
     def add(self, block: int) -> int:
         """The row of a block, a new one if it had none."""
@@ -124,12 +124,12 @@ class BlockRows:
         if row == len(self._all["numbers"]):
             grown = max(_LEAST_TAIL, row + row // 8)
             self._all = {
-                name: np.concatenate([each, np.zeros(grown - row, dtype=each.dtype)])
-                for name, each in self._all.items()
+                name: np.concatenate([column, np.zeros(grown - row, dtype=column.dtype)])
+                for name, column in self._all.items()
             }
         values = self._new(np.array([block], dtype=np.int64))
-        for name, each in self._all.items():
-            each[row] = values[name][0]
+        for name, column in self._all.items():
+            column[row] = values[name][0]
         self._tail[block] = row
         self._count += 1
         self._show()
@@ -151,27 +151,27 @@ class BlockRows:
         """Leave out all others."""
         if rows.all():
             return
-        kept = np.flatnonzero(rows)
+        row_numbers = np.flatnonzero(rows)
         if self._tail:
-            kept = kept[np.argsort(self.numbers[kept], kind="stable")]
-        self._replace({name: getattr(self, name)[kept] for name in _COLUMNS})
+            row_numbers = row_numbers[np.argsort(self.numbers[row_numbers], kind="stable")]
+        self._replace({name: getattr(self, name)[row_numbers] for name in _COLUMNS})
 
     def _new(self, blocks: Numbers) -> dict[str, npt.NDArray[Any]]:
         manifest = self._manifest
-        found = {name: np.zeros(len(blocks), dtype=kind) for name, kind in _COLUMNS.items()}
-        found["numbers"] = blocks
+        columns = {name: np.zeros(len(blocks), dtype=kind) for name, kind in _COLUMNS.items()}
+        columns["numbers"] = blocks
         # The numbers are in range: without numpy's own check of that it takes two thirds of the time.
-        found["slots"] = np.take(manifest.block_slots, blocks, mode="clip")
-        found["lengths"] = np.take(manifest.block_lengths, blocks, mode="clip")
+        columns["slots"] = np.take(manifest.block_slots, blocks, mode="clip")
+        columns["lengths"] = np.take(manifest.block_lengths, blocks, mode="clip")
         if self._one_each:
-            found["flags"][:] = FIRST
-            return found
+            columns["flags"][:] = FIRST
+            return columns
         # In the column's own type: it would be copied as a whole otherwise.
         ends = manifest.block_ends
         files = np.searchsorted(ends, blocks.astype(ends.dtype), side="right")
         begins = np.where(files > 0, ends[np.maximum(files, 1) - 1], 0)
-        found["flags"][begins == blocks] = FIRST
-        return found
+        columns["flags"][begins == blocks] = FIRST
+        return columns
 
     def _settle(self) -> None:
         """Bring the rows that came one by one to their places."""
@@ -187,8 +187,8 @@ class BlockRows:
         self._show()
 
     def _show(self) -> None:
-        for name, each in self._all.items():
-            setattr(self, name, each[: self._count])
+        for name, column in self._all.items():
+            setattr(self, name, column[: self._count])
         # Single values are taken three times as fast from these.
         self.number_view, self.flag_view = self.numbers.data, self.flags.data
         self.slot_view, self.length_view = self.slots.data, self.lengths.data
@@ -196,8 +196,8 @@ class BlockRows:
 
 def files_without_blocks(manifest: Manifest, begin: int, end: int) -> int:
     """Files of a range that have no blocks; a part of the column at a time."""
-    found = 0
+    count = 0
     for low in range(begin, end, _AT_ONCE):
         ends = manifest.block_ends[max(low - 1, 0) : min(low + _AT_ONCE, end)]
-        found += int(np.count_nonzero(ends[1:] == ends[:-1])) + bool(not low and len(ends) and not ends[0])
-    return found
+        count += int(np.count_nonzero(ends[1:] == ends[:-1])) + bool(not low and len(ends) and not ends[0])
+    return count

@@ -175,13 +175,13 @@ class BucketReader:
             return data
 
     def _read_by_client(self, key: str, extent: Extent) -> memoryview:
-        asked: dict[str, Any] = {"if_match": extent.tag} if self._has_condition(extent) else {}
+        options: dict[str, Any] = {"if_match": extent.tag} if self._has_condition(extent) else {}
         if extent.length != extent.size:
-            asked["range"] = (extent.offset, extent.offset + extent.length)
-        answer = self._store.get(key, options=asked)  # type: ignore[arg-type]
+            options["range"] = (extent.offset, extent.offset + extent.length)
+        answer = self._store.get(key, options=options)  # type: ignore[arg-type]
         if answer.meta["size"] != extent.size:
             raise changed(f"it has {answer.meta['size']} bytes, and had {extent.size}")
-        require_tag(extent, answer.meta.get("e_tag"), compared="if_match" in asked)
+        require_tag(extent, answer.meta.get("e_tag"), compared="if_match" in options)
         require_time(extent, answer.meta["last_modified"])
         # The first chunk is all of an answer of the right length. One that is longer, whatever its headers say, is
         # read no further: all that some store sends would be kept in memory otherwise.
@@ -278,12 +278,12 @@ class _EncodedError(Exception):
 
 def _bucket_host(bucket: str, endpoint: str) -> str:
     """The endpoint with the bucket in its host, which the client library expects to find there."""
-    there = canonical_endpoint(endpoint)
-    if ":" in there.host or there.host.rpartition(".")[2].isdecimal():
+    address = canonical_endpoint(endpoint)
+    if ":" in address.host or address.host.rpartition(".")[2].isdecimal():
         raise ValueError(
-            f"no bucket can stand in front of the address {there.host}: set spec.source.options.pathStyle to true"
+            f"no bucket can stand in front of the address {address.host}: set spec.source.options.pathStyle to true"
         )
-    return str(there.at(f"{bucket}.{there.host}"))
+    return str(address.at(f"{bucket}.{address.host}"))
 
 
 def _own_host(endpoint: str) -> str:

@@ -3,7 +3,7 @@
 Each request names what was listed, Google's generation or Azure's ETag, and the answer's is compared as well. Google's
 store unpacks an object that is stored with `Content-Encoding: gzip` for who does not accept that, and takes no notice
 of ranges then: it is asked for as it is stored. Something on the way may pack what is not packed for who accepts it:
-that is asked for anew.
+that is asked for again.
 """
 
 from __future__ import annotations

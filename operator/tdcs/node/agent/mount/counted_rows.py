@@ -22,7 +22,7 @@ class CountedRows:
         rows: the rows.
         counts: of all rows, by slot.
         sums: of those under each selection of paths that is assigned.
-        changes: grows with every change of a mount, so that nothing has to be counted anew while there was none.
+        changes: grows with every change of a mount, so that nothing has to be counted again while there was none.
     """
 
     def __init__(self, manifest: Manifest) -> None:
@@ -44,7 +44,7 @@ class CountedRows:
             sums.step(block=rows.number_view[row], before=before, after=flags, slot=slot, length=length)
 
     def count(self) -> None:
-        """Count all rows anew, and leave out those with which there is nothing to do any more."""
+        """Count all rows again, and leave out those with which there is nothing to do any more."""
         rows = self.rows
         idle = (rows.flags & (ASSIGNED | STAYS | FAILED)) == 0
         if idle.any():
@@ -58,9 +58,9 @@ class CountedRows:
         """The first so many rows, from that of a block on and round again, of which this is true."""
         first = self.rows.place(begin)
         for low, high in _windows(begin=first, count=len(self.rows)):
-            found = (np.flatnonzero(free(slice(low, high)))[:most] + low).tolist()
-            yield from found
-            most -= len(found)
+            rows = (np.flatnonzero(free(slice(low, high)))[:most] + low).tolist()
+            yield from rows
+            most -= len(rows)
             if most <= 0:
                 return
 

@@ -93,16 +93,16 @@ class RetryTimes:
 
     def due(self, *, now: float) -> list[int]:
         """Take some of those that may be tried now."""
-        found: list[int] = []
-        while self._times and self._times[0] <= now * _STEPS_A_SECOND and len(found) < _DUE_AT_ONCE:
+        due: list[int] = []
+        while self._times and self._times[0] <= now * _STEPS_A_SECOND and len(due) < _DUE_AT_ONCE:
             blocks = self._blocks[self._times[0]]
-            most = _DUE_AT_ONCE - len(found)
-            found += blocks[:most]
+            most = _DUE_AT_ONCE - len(due)
+            due += blocks[:most]
             if most < len(blocks):
                 self._blocks[self._times[0]] = blocks[most:]
             else:
                 del self._blocks[heapq.heappop(self._times)]
-        return found
+        return due
 
     def clear(self) -> None:
         self._blocks.clear()
@@ -173,37 +173,39 @@ class BlockFailures:
         self._reasons.pop(self._rows.number_view[row], None)
         self._set(row, self._rows.flag_view[row] & ~FAILED)
 
-    def keep(self, wanted: Mask) -> None:
-        """Forget what failed of other rows; the rows are counted anew after that."""
+    def keep(self, rows_to_keep: Mask) -> None:
+        """Forget what failed of other rows; the rows are counted again after that."""
         rows = self._rows
-        gone = ((rows.flags & FAILED) != 0) & ~wanted
-        if not gone.any():
+        forgotten = ((rows.flags & FAILED) != 0) & ~rows_to_keep
+        if not forgotten.any():
             return
         self.changes += 1
-        rows.flags[gone] &= np.uint16(~FAILED & 0xFFFF)
-        left = set(rows.numbers[(rows.flags & FAILED) != 0].tolist()) if self._reasons else set()
-        self._reasons = {block: text for block, text in self._reasons.items() if block in left}
+        rows.flags[forgotten] &= np.uint16(~FAILED & 0xFFFF)
+        failing = set(rows.numbers[(rows.flags & FAILED) != 0].tolist()) if self._reasons else set()
+        self._reasons = {block: text for block, text in self._reasons.items() if block in failing}
 
     def retry(self) -> None:
-        """Try all of them at once; the rows are counted anew after that."""
+        """Try all of them at once; the rows are counted again after that."""
         self._rows.flags[:] &= np.uint16(~LATER & 0xFFFF)
         self._rows.retry_at[:] = 0.0
         self._times.clear()
 
     def adopt(self, before: BlockFailures, *, mine: Numbers, theirs: Numbers) -> None:
         """Take over what failed in the version before, for these rows here and there; they are counted after that."""
-        rows, other = self._rows, before._rows
+        rows, earlier = self._rows, before._rows
         rows.flags[mine] |= np.uint16(FAILED | LATER)
-        rows.attempts[mine], rows.codes[mine] = other.attempts[theirs], other.codes[theirs]
+        rows.attempts[mine], rows.codes[mine] = earlier.attempts[theirs], earlier.codes[theirs]
         # A new version was listed since: what is said to be gone or to have changed may be there again.
         again = np.isin(rows.codes[mine], _LISTED_AGAIN)
-        rows.retry_at[mine] = np.where(again, 0.0, other.retry_at[theirs])
+        rows.retry_at[mine] = np.where(again, 0.0, earlier.retry_at[theirs])
         for block, at in zip(rows.numbers[mine].tolist(), rows.retry_at[mine].tolist(), strict=True):
             self._times.add(block, at=at)
         self._reasons.update(
-            (one, before._reasons[there])
-            for one, there in zip(rows.numbers[mine].tolist(), other.numbers[theirs].tolist(), strict=True)
-            if there in before._reasons
+            (number, before._reasons[earlier_number])
+            for number, earlier_number in zip(
+                rows.numbers[mine].tolist(), earlier.numbers[theirs].tolist(), strict=True
+            )
+            if earlier_number in before._reasons
         )
         self.changes += 1
 
@@ -221,20 +223,20 @@ class BlockFailures:
 
     def restore(self, noted: Sequence[FailedBlock]) -> None:
         """Take up what an earlier process has noted; all of it may be tried at once."""
-        ids = np.array([one.block for one in noted], dtype=np.int64)
-        for number, one in zip(self._manifest.blocks_at(ids).tolist(), noted, strict=True):
+        ids = np.array([note.block for note in noted], dtype=np.int64)
+        for number, note in zip(self._manifest.blocks_at(ids).tolist(), noted, strict=True):
             if number >= 0:
                 row = self._rows.add(number)
-                self._mark(row, Failure(code=one.code, reason=one.reason))
-                self._rows.attempts[row] = min(one.attempts, _MOST_ATTEMPTS)
+                self._mark(row, Failure(code=note.code, reason=note.reason))
+                self._rows.attempts[row] = min(note.attempts, _MOST_ATTEMPTS)
 
     def of_this_node(self) -> bytes:
         """Slots with blocks that cannot be had here, and that another node may have all the same."""
-        rows, found = self._rows, np.zeros(slots.SLOTS, dtype=np.bool_)
+        rows, mask = self._rows, np.zeros(slots.SLOTS, dtype=np.bool_)
         failing = rows_of_kind(rows, FAILING)
-        own = np.isin(rows.codes[failing], _OF_ONE_NODE) & ((rows.flags[failing] & REFUSED) == 0)
-        found[rows.slots[failing][own]] = True
-        return slots.of_mask(found)
+        of_one_node = np.isin(rows.codes[failing], _OF_ONE_NODE) & ((rows.flags[failing] & REFUSED) == 0)
+        mask[rows.slots[failing][of_one_node]] = True
+        return slots.of_mask(mask)
 
     def files(
         self, path: Callable[[int], str]

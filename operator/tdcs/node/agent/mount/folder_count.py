@@ -81,8 +81,8 @@ def _pages(entries: Iterable[_Entry], limit: FolderLimit, *, root: int) -> Itera
     largest, cut_off, top = NO_LARGE_FILE, False, os.fsencode(limit.folder)
     named: list[tuple[bytes, int, bytes]] = []
     left_out: list[bytes] = []
-    for seen, (path, entry) in enumerate(entries):
-        if seen % _LOOK == 0:
+    for count, (path, entry) in enumerate(entries):
+        if count % _LOOK == 0:
             if named or left_out:
                 yield FolderPage(files=named, left_out=left_out)
                 named, left_out = [], []
@@ -94,12 +94,12 @@ def _pages(entries: Iterable[_Entry], limit: FolderLimit, *, root: int) -> Itera
             folders += folder_count(len(name))
         else:
             try:
-                found = _file_of(entry, path, folder=top, root=root)
+                status = _file_of(entry, path, folder=top, root=root)
             except FileNotFoundError:
                 continue  # it has gone since it was seen
-            length = found.st_size if found is not None else 0
-            if found is not None:
-                named.append((name, length, b"mtime-ms:%d" % (found.st_mtime_ns // 1_000_000)))
+            length = status.st_size if status is not None else 0
+            if status is not None:
+                named.append((name, length, b"mtime-ms:%d" % (status.st_mtime_ns // 1_000_000)))
             else:
                 left_out.append(name)
             files += 1
@@ -120,10 +120,10 @@ class _UnreadableError(Exception):
 
 
 def _unreadable(folder: str) -> FolderCount:
-    who = (
+    reader = (
         f"user {os.geteuid()} with the groups {', '.join(map(str, sorted({os.getegid(), *os.getgroups()})))}"
     )
-    return FolderCount(failure=f"{who} may not read {folder}", unreadable=True)
+    return FolderCount(failure=f"{reader} may not read {folder}", unreadable=True)
 
 
 class _Folder:
@@ -154,8 +154,8 @@ class _Folder:
 
 
 def _entries(root: int, *, is_looked_into: Callable[[bytes], bool]) -> Generator[_Entry]:
-    """What lies below an open folder, with its path there. Each folder is looked through before the next one beside it
-    is seen: however many there are, only those that lie in each other are kept in memory, and these can be no more than
+    """What is below an open folder, with its path there. Each folder is looked through before the next one next to it
+    is seen: however many there are, only those that are in each other are kept in memory, and these can be no more than
     a path can name.
 
     Raises:
@@ -201,22 +201,22 @@ def _file_of(entry: os.DirEntry[str], path: bytes, *, folder: bytes, root: int) 
     Raises:
         OSError: It is gone, or the file system does not say what it is: that it is no file is not known then.
     """
-    found = entry.stat(follow_symlinks=False)
-    if not stat.S_ISLNK(found.st_mode):
-        return found if stat.S_ISREG(found.st_mode) else None
-    # Not by the link itself: what lies elsewhere is no business of who made it.
+    status = entry.stat(follow_symlinks=False)
+    if not stat.S_ISLNK(status.st_mode):
+        return status if stat.S_ISREG(status.st_mode) else None
+    # Not by the link itself: what is elsewhere is no business of who made it.
     folder = os.path.normpath(folder)
-    there = os.path.realpath(os.path.join(folder, path))
-    if not there.startswith(os.path.join(folder, b"")):
+    target = os.path.realpath(os.path.join(folder, path))
+    if not target.startswith(os.path.join(folder, b"")):
         return None
     try:
-        opened = open_beneath(root, os.path.relpath(there, folder), os.O_PATH | os.O_NOFOLLOW)
+        opened = open_beneath(root, os.path.relpath(target, folder), os.O_PATH | os.O_NOFOLLOW)
     except OSError as error:
         if error.errno in _EMPTY | _UNREADABLE | _REPLACED:
             return None
         raise
     try:
-        found = os.fstat(opened)
+        status = os.fstat(opened)
     finally:
         os.close(opened)
-    return found if stat.S_ISREG(found.st_mode) else None
+    return status if stat.S_ISREG(status.st_mode) else None

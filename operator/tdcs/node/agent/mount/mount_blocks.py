@@ -1,4 +1,4 @@
-"""What of one mount lies on this node: its ledger, and what is assigned, dropped and found wrong of it."""
+"""What of one mount is on this node: its ledger, and what is assigned, dropped and found wrong of it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class MountBlocks:
     """The blocks of a mount, wherever they come from. Every access to the ledger holds `lock`.
 
     Attributes:
-        lock: one for all mounts of the agent; what lies here and the room that it takes change together under it.
+        lock: one for all mounts of the agent; what is here and the room that it takes change together under it.
         ledger: None until the manifest is here.
         forgotten: everything of it is to be dropped.
         room_until: pulling rests until then.
@@ -60,7 +60,7 @@ class MountBlocks:
     room: Room
     clock: Callable[[], float] = time.monotonic
     ledger: Ledger | None = None
-    wanted: Assignment | None = None
+    assignment: Assignment | None = None
     forgotten: bool = False
     readable: ReadableBlocks = field(default_factory=ReadableBlocks)
     room_until: float = 0.0
@@ -72,7 +72,7 @@ class MountBlocks:
     def assign(self, assignment: Assignment) -> None:
         """Work by this assignment; its manifest is that of the ledger, or follows."""
         with self.lock:
-            self.wanted = assignment
+            self.assignment = assignment
             self.forgotten = False
             self._handover.assign(assignment, now=self.clock())
             if self.ledger is not None and self.ledger.manifest.digest == assignment.manifest:
@@ -81,10 +81,10 @@ class MountBlocks:
     # What those who bring blocks say.
 
     def brought(self, ledger: Ledger, block: int) -> None:
-        """A claimed block, for which room was reserved, lies in the spool now."""
+        """A claimed block, for which room was reserved, is in the spool now."""
         length = int(ledger.manifest.block_lengths[block])
         with self.lock:
-            if self._note(ledger, block, here=True):
+            if self._note(ledger, block, is_here=True):
                 self.room.cancel(length)  # a look at the folders has counted it
             else:
                 self.room.keep(length)
@@ -92,30 +92,30 @@ class MountBlocks:
         self.readable.add((int(ledger.manifest.block_ids[block]),))
 
     def dropped(self, ledger: Ledger, block: int) -> None:
-        """A claimed block does not lie here any more."""
+        """A claimed block is not here any more."""
         with self.lock:
-            if self._note(ledger, block, here=False):
+            if self._note(ledger, block, is_here=False):
                 self.room.removed(int(ledger.manifest.block_lengths[block]))
 
-    def _note(self, ledger: Ledger, block: int, *, here: bool) -> bool:
-        """Note whether a block lies here, also in the ledger of a newer version; whether it was counted already."""
+    def _note(self, ledger: Ledger, block: int, *, is_here: bool) -> bool:
+        """Note whether a block is here, also in the ledger of a newer version; whether it was counted already."""
         before = ledger.is_here(block)
-        ledger.located(block, here=here)
+        ledger.located(block, is_here=is_here)
         current = self.ledger
         if current is not None and current is not ledger:
             number = int(same_blocks(current.manifest, ledger.manifest, np.array([block]))[0])
             if number >= 0:
                 before = current.is_here(number)
-                current.located(number, here=here)
+                current.located(number, is_here=is_here)
         return before
 
     def no_room(self, ledger: Ledger, blocks: Iterable[int], reason: str) -> None:
         """Blocks do not fit for now: they are given back, and tried in a moment."""
         with self.lock:
-            given = list(blocks)
-            ledger.release(given)
+            numbers = list(blocks)
+            ledger.release(numbers)
             self.room_until = self.clock() + _ROOM_PAUSE
-            path = ledger.path(given[0]) if given else ""
+            path = ledger.path(numbers[0]) if numbers else ""
             self.room_failure = FileFailure(path=path, code="NoRoom", reason=reason)
 
     def busy(self, ledger: Ledger, block: int) -> None:
@@ -146,13 +146,13 @@ class MountBlocks:
 
     def admit(self, ids: Iterable[int]) -> None:
         with self.lock:
-            gone = self.refused.intersection(ids)
-            self.refused -= gone
+            admitted = self.refused.intersection(ids)
+            self.refused -= admitted
             if self.ledger is not None:
-                self.ledger.refuse(self._numbers(gone), refused=False)
+                self.ledger.refuse(self._numbers(admitted), refused=False)
 
     def refused_here(self) -> set[int]:
-        """Ids of refused blocks of which a copy lies here, or may: before a look at the folders that is not known."""
+        """Ids of refused blocks of which a copy is here, or may: before a look at the folders that is not known."""
         with self.lock:
             if self.ledger is None or not self.ledger.looked_at:
                 return set(self.refused)
@@ -170,8 +170,8 @@ class MountBlocks:
             before, self.ledger = self.ledger, ledger
             if before is not None:
                 ledger.adopt(before)
-            if self.wanted is not None and self.wanted.manifest == ledger.manifest.digest:
-                ledger.assign(self.wanted)
+            if self.assignment is not None and self.assignment.manifest == ledger.manifest.digest:
+                ledger.assign(self.assignment)
             # What is no part of this version has other blocks in it, and is removed as a stranger.
             numbers = self._numbers(self.refused)
             self.refused.intersection_update(ledger.manifest.block_ids[numbers].tolist())
@@ -183,37 +183,37 @@ class MountBlocks:
     def _numbers(self, ids: Iterable[int]) -> list[int]:
         if self.ledger is None:
             return []
-        found = self.ledger.manifest.blocks_at(np.array(sorted(ids), dtype=np.int64))
-        return [int(number) for number in found[found >= 0]]
+        numbers = self.ledger.manifest.blocks_at(np.array(sorted(ids), dtype=np.int64))
+        return [int(number) for number in numbers[numbers >= 0]]
 
     # What is to be done.
 
     def to_drop(self, *, most: int, skip: Numbers) -> list[int]:
-        """Claim blocks that lie here and shall not, those left out that are handed over; see `Ledger.to_drop`."""
+        """Claim blocks that are here and shall not, those left out that are handed over; see `Ledger.to_drop`."""
         with self.lock:
             if self.ledger is None:
                 return []
             return self.ledger.to_drop(
-                most=most, skip=skip, all_blocks=self.forgotten, kept=self._handed_over()
+                most=most, skip=skip, all_blocks=self.forgotten, handover=self._handed_over()
             )
 
     def drops(self) -> bool:
         with self.lock:
-            if self.ledger is None or not (self.forgotten or self.wanted is not None or self.refused):
+            if self.ledger is None or not (self.forgotten or self.assignment is not None or self.refused):
                 return False
-            return self.ledger.drops(all_blocks=self.forgotten, kept=self._handed_over())
+            return self.ledger.drops(all_blocks=self.forgotten, handover=self._handed_over())
 
     def _handed_over(self) -> Mask | None:
-        """Slots that stay until those who read them know where they lie now, as long as there is room."""
-        lacking = self.room_failure is not None
-        return None if lacking or self.forgotten else self._handover.kept(now=self.clock())
+        """Slots that stay until those who read them know where they are now, as long as there is room."""
+        has_no_room = self.room_failure is not None
+        return None if has_no_room or self.forgotten else self._handover.kept(now=self.clock())
 
     def at_rest(self) -> bool:
-        """Whether nothing is to be done; looked at anew only after a change."""
+        """Whether nothing is to be done; looked at again only after a change."""
         ledger = self.ledger
-        if ledger is None or self.forgotten or self.wanted is None:
+        if ledger is None or self.forgotten or self.assignment is None:
             return False
-        if self.wanted.manifest != ledger.manifest.digest:
+        if self.assignment.manifest != ledger.manifest.digest:
             return False
         with self.lock:
             now = (id(ledger), ledger.changes)

@@ -1,4 +1,4 @@
-"""One mount as this agent works on it: what lies here and is to be brought, beside its source and its peers."""
+"""One mount as this agent works on it: what is here and is to be brought, next to its source and its peers."""
 
 from __future__ import annotations
 
@@ -99,9 +99,9 @@ class MountWork(MountBlocks):
             self.source.refuse_all(error, path=ledger.path(block))
 
     def doubtful(self, ledger: Ledger, block: int) -> int | None:
-        """A block that lies here and can be asked of the source instead of one that was not answered, or was refused
+        """A block that is here and can be asked of the source instead of one that was not answered, or was refused
         as all others lately, to learn whether the source is away or refuses all; None when that is known by other
-        reads, or nothing lies here."""
+        reads, or nothing is here."""
         with self.lock:
             silent = self.source.unanswered.doubtful(int(ledger.manifest.block_ids[block]))
             if not silent and not (self.source.refused.full and not self.source.refuses_all):
@@ -162,7 +162,7 @@ class MountWork(MountBlocks):
         """Let slots that no peer gives, for a bounded time by now, be read from the source; what only peers may give,
         and all of them say that they do not have, is awaited no more."""
         ledger = self.ledger
-        if ledger is None or self.wanted is None:
+        if ledger is None or self.assignment is None:
             return
         with self.lock:
             given_up = self.peers.passed_over(ledger.assigned.missing_slots(from_peers=True))
@@ -177,7 +177,7 @@ class MountWork(MountBlocks):
         with self.lock:
             ledger = self.ledger
             if ledger is None:
-                state = MountState(mount=self.path, busy=self.wanted is not None)
+                state = MountState(mount=self.path, busy=self.assignment is not None)
             else:
                 now = (id(ledger), ledger.changes)
                 if self._counted is None or self._counted[0] != now:
@@ -185,7 +185,7 @@ class MountWork(MountBlocks):
                 state = self._counted[1]
                 if self.room_failure is not None and not self.waits_for_room(ledger):
                     self.room_failure = None
-            common = [each for each in (self.source.failure, self.room_failure) if each is not None]
+            common = [failure for failure in (self.source.failure, self.room_failure) if failure is not None]
             common += self.source.slow.values()
             return msgspec.structs.replace(
                 state,

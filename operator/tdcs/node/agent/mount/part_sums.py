@@ -44,24 +44,24 @@ class PathSums:
     def count(self, rows: BlockRows, tally: Tally) -> None:
         """Sum all rows up, of which this is the tally."""
         mine = tally if self._all else Tally(rows, self.among(rows.numbers))
-        first, here = mine.first(), mine.of(HERE)
+        first, held = mine.first(), mine.of(HERE)
         self._wanted_bytes, self._wanted_files = mine.bytes.sum(axis=0), mine.blocks[first].sum(axis=0)
         self._held_bytes, self._held_files = (
-            mine.bytes[here].sum(axis=0),
-            mine.blocks[here & first].sum(axis=0),
+            mine.bytes[held].sum(axis=0),
+            mine.blocks[held & first].sum(axis=0),
         )
         self._failed_bytes = mine.bytes[mine.of(FAILING)].sum(axis=0)
 
     def step(self, *, block: int, before: int, after: int, slot: int, length: int) -> None:
         """A row has other flags."""
-        here = is_of_kind(after, HERE) - is_of_kind(before, HERE)
+        held = is_of_kind(after, HERE) - is_of_kind(before, HERE)
         failing = is_of_kind(after, FAILING) - is_of_kind(before, FAILING)
-        if not (here or failing) or not self.has(block):
+        if not (held or failing) or not self.has(block):
             return
-        if here:
-            self._held_bytes[slot] += here * length
+        if held:
+            self._held_bytes[slot] += held * length
             if after & FIRST:
-                self._held_files[slot] += here
+                self._held_files[slot] += held
         if failing:
             self._failed_bytes[slot] += failing * length
 

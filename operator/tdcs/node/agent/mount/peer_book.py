@@ -58,37 +58,37 @@ class PeerBlocks:
     def __init__(self, *, clock: Callable[[], float]) -> None:
         self._clock: Final = clock
         self._blocks: Numbers = np.zeros(0, dtype=np.int64)
-        self._gone: set[int] = set()
+        self._removed: set[int] = set()
         self._refusals = 0
         self._again_at = 0.0
 
     def add(self, blocks: Numbers) -> None:
         """These too; ascending."""
         if len(blocks):
-            self._gone.difference_update(blocks.tolist() if self._gone else ())
+            self._removed.difference_update(blocks.tolist() if self._removed else ())
             self._blocks = union(self._blocks, blocks)
 
     def remove(self, block: int) -> None:
         """It did not give this one."""
-        if not self._gone:
+        if not self._removed:
             self._refusals += 1
             self._again_at = self._clock() + pause(self._refusals)
-        self._gone.add(block)
+        self._removed.add(block)
 
     def ask_again(self) -> None:
         """Take it to have what it did not give, when the time for that has come."""
-        if self._gone and self._clock() >= self._again_at:
-            self._gone.clear()
+        if self._removed and self._clock() >= self._again_at:
+            self._removed.clear()
 
     def among(self, blocks: Numbers) -> Mask:
         """Which of these, ascending, it has."""
         if not len(self._blocks):
             return np.zeros(len(blocks), dtype=np.bool_)
         places = np.minimum(np.searchsorted(self._blocks, blocks), len(self._blocks) - 1)
-        found = self._blocks[places] == blocks
-        if self._gone:
-            found &= ~np.isin(blocks, np.fromiter(self._gone, dtype=np.int64))
-        return np.asarray(found)
+        mask = self._blocks[places] == blocks
+        if self._removed:
+            mask &= ~np.isin(blocks, np.fromiter(self._removed, dtype=np.int64))
+        return np.asarray(mask)
 
 
 _MOST_PAUSE: Final = 15.0

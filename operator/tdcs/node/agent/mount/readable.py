@@ -58,8 +58,8 @@ class ReadableBlocks:
                 self._changed.wait(wait_seconds)
             if instance != self._instance:
                 place = 0
-            found = self._blocks[place : place + frames.MOST_FEED]
-            return News(self._instance, place + len(found), found)
+            blocks = self._blocks[place : place + frames.MOST_FEED]
+            return News(self._instance, place + len(blocks), blocks)
 
     def _compact(self) -> None:
         ids = np.array(self._blocks, dtype=np.int64)

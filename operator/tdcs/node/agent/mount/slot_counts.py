@@ -25,7 +25,7 @@ from tdcs.node.agent.mount.block_rows import (
 )
 
 HERE: Final = 0
-"""It lies here, and is right."""
+"""It is here, and is right."""
 FAILING: Final = 1
 """It cannot be had for now, or is wrong."""
 MISSING_SOURCE: Final = 2
@@ -40,10 +40,10 @@ OPEN: Final = 8
 """To come, and not failed."""
 OPEN_ONLY: Final = 9
 UNWANTED: Final = 10
-"""It lies here, and no part wants it."""
+"""It is here, and no part wants it."""
 UNWANTED_IDLE: Final = 11
 WRONG: Final = 12
-"""It lies here, and is wrong."""
+"""It is here, and is wrong."""
 WRONG_IDLE: Final = 13
 IN_WORK: Final = 14
 FAILED_ONCE: Final = 15
@@ -57,12 +57,12 @@ _TALLIED: Final = (_CLASSES - 1) | FIRST
 def _kinds(flags: int) -> int:
     """Bits of all that a row with these flags counts as."""
     held, claimed = bool(flags & HELD), bool(flags & CLAIMED)
-    refused, wanted, failed = bool(flags & REFUSED), bool(flags & WANTED), bool(flags & FAILED)
+    refused, assigned, failed = bool(flags & REFUSED), bool(flags & WANTED), bool(flags & FAILED)
     missing = not held and not refused
     ready = missing and not claimed and not flags & LATER
     source, read = bool(flags & SOURCE), bool(flags & PEERS and flags & READ)
     only = bool(flags & PEERS and not flags & READ)
-    found = {
+    counted = {
         HERE: held and not refused,
         FAILING: (failed and not held) or refused,
         MISSING_SOURCE: missing and source,
@@ -73,8 +73,8 @@ def _kinds(flags: int) -> int:
         READY_ONLY: ready and only,
         OPEN: missing and not failed and (source or read),
         OPEN_ONLY: missing and not failed and only and not source,
-        UNWANTED: held and not wanted,
-        UNWANTED_IDLE: held and not wanted and not claimed,
+        UNWANTED: held and not assigned,
+        UNWANTED_IDLE: held and not assigned and not claimed,
         WRONG: held and refused,
         WRONG_IDLE: held and refused and not claimed,
         IN_WORK: claimed,
@@ -82,7 +82,7 @@ def _kinds(flags: int) -> int:
         ANY_HERE: held,
         ANY_IDLE: held and not claimed,
     }
-    return sum(1 << kind for kind, counts in found.items() if counts)
+    return sum(1 << kind for kind, counts in counted.items() if counts)
 
 
 _KINDS_OF: Final = [_kinds(flags) for flags in range(_CLASSES)]
@@ -141,7 +141,7 @@ class SlotCounts:
 
     Attributes:
         total: of each kind, over all slots.
-        held_bytes: of all rows that lie here.
+        held_bytes: of all rows that are here.
     """
 
     def __init__(self) -> None:
@@ -152,8 +152,8 @@ class SlotCounts:
 
     def of(self, kind: int) -> npt.NDArray[np.int64]:
         """By slot. To be read at once: it follows what happens."""
-        found: npt.NDArray[np.int64] = self._blocks[kind]
-        return found
+        by_slot: npt.NDArray[np.int64] = self._blocks[kind]
+        return by_slot
 
     def count(self, tally: Tally) -> None:
         """Take the counts of all rows."""
@@ -180,7 +180,7 @@ class SlotCounts:
                 self.held_bytes += change * length
 
     def _show(self) -> None:
-        self._views: list[Any] = [each.data for each in self._blocks]
+        self._views: list[Any] = [counts.data for counts in self._blocks]
 
 
 def rows_of_kind(rows: BlockRows, kind: int) -> Numbers:

@@ -63,34 +63,34 @@ class SlotIndex:
                     error,
                 )
 
-    def blocks(self, wanted: Mask, ranges: list[tuple[int, int]]) -> Numbers:
+    def blocks(self, slot_mask: Mask, ranges: list[tuple[int, int]]) -> Numbers:
         """The blocks of these slots in these ranges of blocks, which are ascending and apart; ascending."""
-        if self._order is None or int(self.counts[wanted].sum()) * _MANY > self._manifest.blocks:
-            return self._searched(wanted, ranges)
+        if self._order is None or int(self.counts[slot_mask].sum()) * _MANY > self._manifest.blocks:
+            return self._searched(slot_mask, ranges)
         ends = self._ends.tolist()
-        runs = [self._order[ends[slot - 1] if slot else 0 : ends[slot]] for slot in np.flatnonzero(wanted)]
-        found = np.sort(np.concatenate(runs)) if runs else np.zeros(0, dtype=np.uint32)
+        runs = [self._order[ends[slot - 1] if slot else 0 : ends[slot]] for slot in np.flatnonzero(slot_mask)]
+        blocks = np.sort(np.concatenate(runs)) if runs else np.zeros(0, dtype=np.uint32)
         if ranges != [(0, self._manifest.blocks)]:
-            places = np.searchsorted(found, np.array(ranges, dtype=np.uint32).ravel()).tolist()
-            parts = [found[low:high] for low, high in zip(places[::2], places[1::2], strict=True)]
-            found = np.concatenate(parts) if parts else found[:0]
-        return found.astype(np.int64)
+            places = np.searchsorted(blocks, np.array(ranges, dtype=np.uint32).ravel()).tolist()
+            parts = [blocks[low:high] for low, high in zip(places[::2], places[1::2], strict=True)]
+            blocks = np.concatenate(parts) if parts else blocks[:0]
+        return blocks.astype(np.int64)
 
-    def _searched(self, wanted: Mask, ranges: list[tuple[int, int]]) -> Numbers:
+    def _searched(self, slot_mask: Mask, ranges: list[tuple[int, int]]) -> Numbers:
         column = self._manifest.block_slots
-        found = [
-            np.flatnonzero(np.take(wanted, column[low : min(low + _IN_CACHE, end)])) + low
+        parts = [
+            np.flatnonzero(np.take(slot_mask, column[low : min(low + _IN_CACHE, end)])) + low
             for begin, end in ranges
             for low in range(begin, end, _IN_CACHE)
         ]
-        return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
+        return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
 
 def _counts(manifest: Manifest) -> Numbers:
-    found = np.zeros(slots.SLOTS, dtype=np.int64)
+    counts = np.zeros(slots.SLOTS, dtype=np.int64)
     for low in range(0, manifest.blocks, _AT_ONCE):
-        found += np.bincount(manifest.block_slots[low : low + _AT_ONCE], minlength=slots.SLOTS)
-    return found
+        counts += np.bincount(manifest.block_slots[low : low + _AT_ONCE], minlength=slots.SLOTS)
+    return counts
 
 
 def _unnamed(folder: Path, blocks: int) -> Order:
@@ -107,10 +107,10 @@ def _ordered(manifest: Manifest, begins: Numbers, order: Order) -> Order:
     for low in range(0, manifest.blocks, _AT_ONCE):
         column = manifest.block_slots[low : low + _AT_ONCE]
         # Slot and number in one value of 32 bits: numpy sorts these many times as fast as it orders the slots.
-        both = np.sort((column.astype(np.uint32) << _NUMBER_BITS) | np.arange(len(column), dtype=np.uint32))
+        keys = np.sort((column.astype(np.uint32) << _NUMBER_BITS) | np.arange(len(column), dtype=np.uint32))
         counts = np.bincount(column, minlength=slots.SLOTS)
-        places = (following - (np.cumsum(counts) - counts))[both >> _NUMBER_BITS]
+        places = (following - (np.cumsum(counts) - counts))[keys >> _NUMBER_BITS]
         places += np.arange(len(column))
-        order[places] = (both & np.uint32(_AT_ONCE - 1)) + np.uint32(low)
+        order[places] = (keys & np.uint32(_AT_ONCE - 1)) + np.uint32(low)
         following += counts
     return order

@@ -55,13 +55,13 @@ class FolderReader:
             file = self._open(extent.path)
             try:
                 _compare(os.fstat(file), extent)
-                left, at = extent.length, extent.offset
-                while left:
-                    data = os.pread(file, min(left, _CHUNK), at)
+                remaining, at = extent.length, extent.offset
+                while remaining:
+                    data = os.pread(file, min(remaining, _CHUNK), at)
                     if not data:
                         raise SourceFailureError("Changed", "the file became shorter while it was read")
                     write(memoryview(data))
-                    left -= len(data)
+                    remaining -= len(data)
                     at += len(data)
             finally:
                 os.close(file)
@@ -116,11 +116,11 @@ class FolderReader:
         return "the source's folder is empty on this node: see whether it is mounted there"
 
 
-def _compare(found: os.stat_result, extent: Extent) -> None:
-    if found.st_size != extent.size:
-        raise changed(f"it has {found.st_size} bytes, and had {extent.size}")
+def _compare(status: os.stat_result, extent: Extent) -> None:
+    if status.st_size != extent.size:
+        raise changed(f"it has {status.st_size} bytes, and had {extent.size}")
     listed = listed_time(extent.tag)
-    if listed is not None and found.st_mtime_ns // 1_000_000 != listed:
+    if listed is not None and status.st_mtime_ns // 1_000_000 != listed:
         raise changed("its time is another one")
 
 

@@ -15,7 +15,7 @@ def store_pool(ca_bundle: str, *, proxy: str = "", only: bool = False) -> PoolMa
     """Connections to a store, or to what stands before it.
 
     Args:
-        ca_bundle: authorities in PEM that are trusted beside the public ones.
+        ca_bundle: authorities in PEM that are trusted in addition to the public ones.
         proxy: of HTTP, which is asked for everything; empty: none.
         only: whether `ca_bundle` is the one certificate that is taken, whatever the host is called.
     """

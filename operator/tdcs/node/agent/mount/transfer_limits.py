@@ -64,12 +64,12 @@ class InFlight:
             return True
 
     def _fits(self, length: int, owner: str) -> bool:
-        own = self._held.get(owner, 0)
+        held = self._held.get(owner, 0)
         total = self._held.total() + length
-        if not own:
+        if not held:
             return not self._held or total <= self._limit * 3 // 2
         owners = len({*self._held, *self._waiting, owner})
-        return total <= self._limit and own + length <= self._limit // owners
+        return total <= self._limit and held + length <= self._limit // owners
 
     @staticmethod
     def _add(counts: Counter[str], owner: str, amount: int) -> None:
@@ -137,9 +137,9 @@ class RateLimit:
         try:
             while not stopped.is_set():
                 with self._changed:
-                    if not (left := self.left(turn)):
+                    if not (seconds := self.left(turn)):
                         break
-                    self._changed.wait(min(left, self._look_seconds))
+                    self._changed.wait(min(seconds, self._look_seconds))
                 waiting()
         except BaseException:
             self._give_back(length, turn)
@@ -197,7 +197,7 @@ class Rate:
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._seen: deque[tuple[float, int]] = deque()
+        self._samples: deque[tuple[float, int]] = deque()
         self.total = 0
 
     def add(self, length: int) -> None:
@@ -206,8 +206,8 @@ class Rate:
     def sample(self) -> int:
         """Bytes a second since the oldest sample of the last seconds; takes a sample."""
         now = self._clock()
-        self._seen.append((now, self.total))
-        while len(self._seen) > 1 and self._seen[0][0] < now - _RATE_SECONDS:
-            self._seen.popleft()
-        begin, before = self._seen[0]
+        self._samples.append((now, self.total))
+        while len(self._samples) > 1 and self._samples[0][0] < now - _RATE_SECONDS:
+            self._samples.popleft()
+        begin, before = self._samples[0]
         return int((self.total - before) / (now - begin)) if now > begin else 0

@@ -39,7 +39,7 @@ _TURN_SECONDS: Final = 1.0
 """So long a piece waits for those before it while nobody takes them from the same answer, before it asks for one of its
 own."""
 _GAP_SECONDS: Final = 0.25
-"""So long a piece waits for one before it that nobody has asked for yet, before what lies between is passed over."""
+"""So long a piece waits for one before it that nobody has asked for yet, before what is between is passed over."""
 _SKIP_BYTES: Final = 1 << 20
 _LINKED_ETAG: Final = "X-Linked-ETag"
 """Of the Hub, which redirects to another host for large files: what it knows the file by."""
@@ -103,7 +103,7 @@ class WebReader:
     def _read_in_turn(self, extent: Extent, write: Write) -> None:
         """Read a piece from the answer from which the piece before it was read, or from a new one."""
         stream = self._taken(extent) or self._begun(extent)
-        kept = False
+        reusable = False
         try:
             while stream.at < extent.offset:
                 skipped = stream.answer.read(
@@ -116,18 +116,18 @@ class WebReader:
             if len(data) != extent.length:
                 raise changed(f"{len(data)} bytes came, and {extent.length} were asked for")
             stream.at += len(data)
-            kept = stream.at < extent.size
+            reusable = stream.at < extent.size
         except HTTPError as error:
             raise http_failure(error) from error
         finally:
-            self._give_back(extent.path, stream, kept=kept)
+            self._give_back(extent.path, stream, reusable=reusable)
         write(memoryview(data))
 
     def _taken(self, extent: Extent) -> _Stream | None:
         """The answer from which the piece is to be read, once those before it that are asked for were read; None when
         it is to be read from a new answer."""
-        asked = time.monotonic()
-        until = asked + _TURN_SECONDS
+        begin = time.monotonic()
+        until = begin + _TURN_SECONDS
         with self._moved:
             waiting = self._waiting.setdefault(extent.path, [])
             waiting.append(extent.offset)
@@ -144,7 +144,7 @@ class WebReader:
                     elif stream.at > extent.offset:
                         return None
                     elif not stream.in_use and (
-                        stream.at == extent.offset or (is_next and now >= asked + _GAP_SECONDS)
+                        stream.at == extent.offset or (is_next and now >= begin + _GAP_SECONDS)
                     ):
                         stream.in_use = True
                         return stream
@@ -166,22 +166,22 @@ class WebReader:
             raise
         with self._moved:
             self._beginning.discard(extent.path)
-            known = self._streams.get(extent.path)
-            if known is not None and not known.in_use and extent.path not in self._waiting:
-                known.answer.close()  # it is past what is read now
-                known = None
-            if known is None:
-                idle = [path for path, each in self._streams.items() if not each.in_use]
+            current = self._streams.get(extent.path)
+            if current is not None and not current.in_use and extent.path not in self._waiting:
+                current.answer.close()  # it is past what is read now
+                current = None
+            if current is None:
+                idle = [path for path, stream in self._streams.items() if not stream.in_use]
                 if len(self._streams) >= _STREAMS and idle:
                     self._streams.pop(idle[0]).answer.close()
                 self._streams[extent.path] = stream
             self._moved.notify_all()
         return stream
 
-    def _give_back(self, path: bytes, stream: _Stream, *, kept: bool) -> None:
+    def _give_back(self, path: bytes, stream: _Stream, *, reusable: bool) -> None:
         with self._moved:
             stream.in_use = False
-            if not kept or self._streams.get(path) is not stream:
+            if not reusable or self._streams.get(path) is not stream:
                 stream.answer.close()
                 if self._streams.get(path) is stream:
                     del self._streams[path]
@@ -258,10 +258,10 @@ def _wrong_host(url: str) -> str:
     """Why the host of a redirection is not followed to, by its addresses; empty where it is."""
     parts = urlsplit(url)
     try:
-        found = socket.getaddrinfo(parts.hostname, parts.port or 443, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(parts.hostname, parts.port or 443, type=socket.SOCK_STREAM)
     except OSError:
         return f"it redirects to {parts.hostname}, which has no address"
-    return next(filter(None, (refused_address(str(each[4][0])) for each in found)), "")
+    return next(filter(None, (refused_address(str(address[4][0])) for address in addresses)), "")
 
 
 def _not_followed(why: str) -> SourceFailureError:

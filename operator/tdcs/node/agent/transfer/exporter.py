@@ -1,8 +1,8 @@
-"""Has Alluxio know the files that lie here, behind everything else: they are read and moved without it.
+"""Has Alluxio know the files that are here, behind everything else: they are read and moved without it.
 
 What was exported says the disk: a block's file and its name in the worker's folder are one inode. So nothing is noted
 but the master's journal, and a journal that is lost, a worker that lost its folder, and a process that was killed are
-all the same case: a file that lies here has no name there, and is exported.
+all the same case: a file that is here has no name there, and is exported.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Exporter:
     _held: dict[int, tuple[int, float]] = field(default_factory=dict, init=False)
     """The same for blocks of the worker's that could not be taken back."""
     _waiting: list[int] = field(default_factory=list, init=False)
-    """Ids of what lies here and is not exported, in any order."""
+    """Ids of what is here and is not exported, in any order."""
     _waiting_until: float = field(default=-math.inf, init=False)
     _ask_at: float = field(default=-math.inf, init=False)
     _quiet_until: float = field(default=-math.inf, init=False)
@@ -114,9 +114,9 @@ class Exporter:
     _unproved: set[int] | None = field(default=None, init=False)
     """Blocks that earlier processes lent to the worker; None before the first look."""
     _again_at: float = field(default=-math.inf, init=False)
-    _seen: tuple[int, ...] | None = field(default=None, init=False)
+    _folder_times: tuple[int, ...] | None = field(default=None, init=False)
     _seen_twice: bool = field(default=False, init=False)
-    _known: str = field(default="", init=False)
+    _journal: str = field(default="", init=False)
     """The master's journal; empty while it is not known."""
 
     async def run(self) -> None:
@@ -140,27 +140,28 @@ class Exporter:
         """Export, and take back, some of what is to be; whether there was something."""
         if self.clock() >= self._ask_at:
             await self._enter_journal(await self._asked())
-        now, exports, taken = self.clock(), list[Export](), list[bool]()
+        now, exports, taken_back = self.clock(), list[Export](), list[bool]()
         if (not self._waiting or now >= self._waiting_until) and self._due():
-            gone = await asyncio.to_thread(self._compare, now)
-            taken = await self._each(self._take_back, gone)  # without a master, too: there is to be room
-        ready = bool(self._known) and self.rests()
+            lent_blocks = await asyncio.to_thread(self._compare, now)
+            # Without a master, too: there is to be room.
+            taken_back = await self._each(self._take_back, lent_blocks)
+        ready = bool(self._journal) and self.rests()
         if ready and self._unproved:
             waiting = (block for block in self._unproved if self._may_take_back(block))
             await self._each(self._prove, list(itertools.islice(waiting, _AT_ONCE)))
         if ready and now >= self._quiet_until and self._waiting and await self._has_room():
             exports = self._next_exports()
             await self._each(self._export, exports)
-        return bool(any(taken) or exports)
+        return bool(any(taken_back) or exports)
 
     def _due(self) -> bool:
         """Whether names have changed, or the last look has left something."""
         folders = (self.disk.spool, self.disk.large.folders.whole, self.disk.lent)
-        found = tuple(os.stat(each).st_mtime_ns if each.exists() else 0 for each in folders)
-        if found == self._seen and self._seen_twice and self.clock() < self._again_at:
+        times = tuple(os.stat(folder).st_mtime_ns if folder.exists() else 0 for folder in folders)
+        if times == self._folder_times and self._seen_twice and self.clock() < self._again_at:
             return False
         # Times of folders are coarse: what changes in the moment of a look is seen by the next one.
-        self._seen, self._seen_twice = found, found == self._seen
+        self._folder_times, self._seen_twice = times, times == self._folder_times
         return True
 
     # What is to be done.
@@ -170,34 +171,40 @@ class Exporter:
         spooled, lent = self._look()
         if self._unproved is None:
             self._unproved = set(lent)
-        here, there = set(spooled.values()), set(lent.values())
-        self._failures = {block: one for block, one in self._failures.items() if block in spooled}
-        self._held = {block: one for block, one in self._held.items() if block in lent}
-        gone = [block for block, inode in lent.items() if inode not in here and self._may_take_back(block)]
+        spooled_inodes, lent_inodes = set(spooled.values()), set(lent.values())
+        self._failures = {block: failure for block, failure in self._failures.items() if block in spooled}
+        self._held = {block: hold for block, hold in self._held.items() if block in lent}
+        lent_blocks = [
+            block
+            for block, inode in lent.items()
+            if inode not in spooled_inodes and self._may_take_back(block)
+        ]
         again = [at for _, at in (*self._failures.values(), *self._held.values())]
-        if self._known and now >= self._quiet_until:
+        if self._journal and now >= self._quiet_until:
             self._waiting = [
                 block
                 for block, inode in spooled.items()
-                if inode not in there and now >= self._failures.get(block, (0, 0.0))[1]
+                if inode not in lent_inodes and now >= self._failures.get(block, (0, 0.0))[1]
             ]
             random.shuffle(self._waiting)  # several nodes that hold the same begin with different files
             self._waiting_until = now + _WAITING_SECONDS
-        elif self._known:
+        elif self._journal:
             again.append(self._quiet_until)
-        if len(gone) > _TAKEN_BACK_AT_ONCE:
+        if len(lent_blocks) > _TAKEN_BACK_AT_ONCE:
             again.append(now)
         self._again_at = min(again, default=math.inf)
         self._again_at = min(max(self._again_at, now), now + _LOOK_SECONDS)
-        return gone[:_TAKEN_BACK_AT_ONCE]
+        return lent_blocks[:_TAKEN_BACK_AT_ONCE]
 
     def _look(self) -> tuple[dict[int, int], dict[int, int]]:
-        """Inodes of the blocks that lie here, and of the blocks of Alluxio's that are exports."""
+        """Inodes of the blocks that are here, and of the blocks of Alluxio's that are exports."""
         lent = _inodes(str(self.disk.lent))
         spooled = _inodes(str(self.disk.spool)) | _inodes(str(self.disk.large.folders.whole))
-        here = set(spooled.values())
-        others = [block for block, inode in lent.items() if inode not in here and not self._is_ours(block)]
-        for block in others:
+        spooled_inodes = set(spooled.values())
+        foreign = [
+            block for block, inode in lent.items() if inode not in spooled_inodes and not self._is_ours(block)
+        ]
+        for block in foreign:
             del lent[block]
         return spooled, lent
 
@@ -207,18 +214,18 @@ class Exporter:
 
     def _next_exports(self) -> list[Export]:
         """The next of what waits, as far as versions list it."""
-        found: list[Export] = []
+        exports: list[Export] = []
         for _ in range(_CHUNKS):
-            size = min(_AT_ONCE, self._allowed) - len(found)
+            size = min(_AT_ONCE, self._allowed) - len(exports)
             if not self._waiting or size <= 0:
                 break
-            found += self._exports_of(self._waiting[-size:])
+            exports += self._exports_of(self._waiting[-size:])
             del self._waiting[-size:]
-        return found
+        return exports
 
     def _exports_of(self, waiting: Collection[int]) -> list[Export]:
         """These blocks, as far as versions list them as whole files."""
-        found: list[Export] = []
+        exports: list[Export] = []
         ids = np.fromiter(waiting, dtype=np.int64, count=len(waiting))
         for mount in self.mounts():
             ledger = mount.ledger
@@ -231,7 +238,7 @@ class Exporter:
                 if manifest.blocks_of(file).start != number or ledger.in_work(number):
                     continue  # a file of several blocks is known by its first one, and here when it is whole
                 name = for_alluxio(decoded(manifest.file_path(file)))
-                found.append(
+                exports.append(
                     Export(
                         identity=int(manifest.block_ids[number]),
                         length=int(manifest.lengths[file]),
@@ -239,25 +246,25 @@ class Exporter:
                         tag=manifest.file_id(file).hex(),
                     )
                 )
-        return found
+        return exports
 
     @staticmethod
     async def _each(action: Callable[[T], Awaitable[R]], items: Collection[T]) -> list[R]:
         """What an action says of each of these, in any order."""
-        waiting, found = list(reversed(list(items))), list[R]()
+        waiting, results = list(reversed(list(items))), list[R]()
 
         async def lane() -> None:
             while waiting:
-                found.append(await action(waiting.pop()))
+                results.append(await action(waiting.pop()))
 
         lanes = [asyncio.create_task(lane()) for _ in range(min(_LANES, len(waiting)))]
         try:
             await asyncio.gather(*lanes)
         finally:
-            for each in lanes:
-                each.cancel()
+            for task in lanes:
+                task.cancel()
             await asyncio.gather(*lanes, return_exceptions=True)
-        return found
+        return results
 
     # Exporting.
 
@@ -275,16 +282,16 @@ class Exporter:
             self.exported += 1
 
     async def _tell(self, export: Export) -> None:
-        found = await self.files.find(export.path)
-        same = found is not None and found.tag == export.tag
-        if found is not None and same and not found.is_whole and found.age_seconds < _UNFINISHED_SECONDS:
+        file = await self.files.find(export.path)
+        same_version = file is not None and file.tag == export.tag
+        if file is not None and same_version and not file.is_whole and file.age_seconds < _UNFINISHED_SECONDS:
             self._wait(export.identity)  # another node is telling of it
             return
-        if found is not None and same and found.is_whole and found.length == export.length:
-            await self._lend(export, found.block)
+        if file is not None and same_version and file.is_whole and file.length == export.length:
+            await self._lend(export, file.block)
             return
         self._allowed -= 1
-        block = await self.files.create(export.path, tag=export.tag, instead=found is not None)
+        block = await self.files.create(export.path, tag=export.tag, instead=file is not None)
         await self._lend(export, block)
         try:
             await self.files.complete(export.path)
@@ -315,13 +322,13 @@ class Exporter:
         """Compare a block that an earlier process lent with what the master has: it may have ended in between."""
         facts = await asyncio.to_thread(self.disk.facts.read, f"{self.disk.lent}/{block}")
         path = await self.files.path_of(block) if facts is not None else None
-        found = await self.files.find(path) if path is not None else None
+        file = await self.files.find(path) if path is not None else None
         proved = True
         if facts is None:
             pass  # it was taken back meanwhile
-        elif path is None or found is None or found.block != block or found.tag != facts.identity.file.hex():
+        elif path is None or file is None or file.block != block or file.tag != facts.identity.file.hex():
             proved = await self._take_back(block)
-        elif not found.is_whole:
+        elif not file.is_whole:
             try:
                 await self.files.complete(path)
             except RpcFailureError as failure:
@@ -378,7 +385,7 @@ class Exporter:
         try:
             return await self.journal()
         except RpcFailureError as failure:
-            if self._known:
+            if self._journal:
                 _log.info("nothing is exported for now: Alluxio's master is away (%s)", failure.code.name)
             return ""
 
@@ -389,15 +396,15 @@ class Exporter:
         id by now, and the next process is to know that it is of another journal.
         """
         if not journal:
-            self._known = ""
+            self._journal = ""
             return
-        known = self._known or await asyncio.to_thread(self._noted)
-        if journal == known:
-            if not self._known:
+        earlier = self._journal or await asyncio.to_thread(self._noted)
+        if journal == earlier:
+            if not self._journal:
                 self._again_at = -math.inf
-            self._known = journal
+            self._journal = journal
             return
-        self._known, self._waiting = "", []
+        self._journal, self._waiting = "", []
         _, lent = await asyncio.to_thread(self._look)
         await self._each(self._take_back, [block for block in lent if self._may_take_back(block)])
         if still := self._held.keys() & lent.keys():
@@ -409,12 +416,12 @@ class Exporter:
             return
         self._failures.clear()
         self._unproved = set()
-        self._seen = None
-        if known:
+        self._folder_times = None
+        if earlier:
             self._quiet_until = self.clock() + QUIET_SECONDS
             _log.info("Alluxio's master has another journal: what is here is exported again")
         await asyncio.to_thread(self._note, journal)
-        self._known = journal
+        self._journal = journal
 
     def _noted(self) -> str:
         with suppress(FileNotFoundError):

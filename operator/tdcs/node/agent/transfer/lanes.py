@@ -54,29 +54,29 @@ class LaneShares:
 
 
 def lanes_to_start(
-    *, wanted: Mapping[str, int], running: Mapping[str, int], total: int, bound: LaneBound
+    *, lanes_by_mount: Mapping[str, int], running: Mapping[str, int], total: int, bound: LaneBound
 ) -> LaneShares:
-    """Threads for the mounts that have fewest, one after the other; among equals in the order of `wanted`.
+    """Threads for the mounts that have fewest, one after the other; among equals in the order of `lanes_by_mount`.
 
     Args:
-        wanted: how many more each mount could use.
+        lanes_by_mount: how many more each mount could use.
         total: all that run, also for mounts that are gone.
     """
     granted: dict[str, int] = {}
     waiting = [
         (running.get(path, 0), place, path, count)
-        for place, (path, count) in enumerate(wanted.items())
+        for place, (path, count) in enumerate(lanes_by_mount.items())
         if count
     ]
     heapq.heapify(waiting)
     while waiting:
-        has, place, path, count = heapq.heappop(waiting)
-        if total >= (bound.shared if has else bound.most):
+        threads, place, path, count = heapq.heappop(waiting)
+        if total >= (bound.shared if threads else bound.most):
             return LaneShares(of=granted, crowded=True)
         granted[path] = granted.get(path, 0) + 1
         total += 1
         if count > 1:
-            heapq.heappush(waiting, (has + 1, place, path, count - 1))
+            heapq.heappush(waiting, (threads + 1, place, path, count - 1))
     return LaneShares(of=granted, crowded=False)
 
 
@@ -87,7 +87,7 @@ PEER_LANES: Final = LaneBound(most=24, shared=18)
 
 _SOURCE_TURN: Final = 1.0
 _PEER_TURN: Final = 5.0
-"""Seconds for which a thread may go on while mounts wait for one. A peer sends its list anew with each turn."""
+"""Seconds for which a thread may go on while mounts wait for one. A peer sends its list again with each turn."""
 _NO_THREAD_PAUSE: Final = 1.0
 
 
@@ -135,7 +135,7 @@ class Lanes:
 
     def _start_sources(self, mounts: Collection[MountWork]) -> None:
         shares = lanes_to_start(
-            wanted={mount.path: mount.source_lanes_wanted() for mount in mounts},
+            lanes_by_mount={mount.path: mount.source_lanes_wanted() for mount in mounts},
             running={mount.path: mount.source.lanes for mount in mounts},
             total=self._source_threads,
             bound=SOURCE_LANES,
@@ -150,20 +150,20 @@ class Lanes:
                 self._served[mount.path] = self._clock()
 
     def _start_peers(self, mounts: Collection[MountWork]) -> None:
-        wanted = {mount.path: mount.peers_wanted(most=MOST_PEERS) for mount in mounts}
+        peers_by_mount = {mount.path: mount.peers_wanted(most=MOST_PEERS) for mount in mounts}
         shares = lanes_to_start(
-            wanted={path: len(peers) for path, peers in wanted.items()},
+            lanes_by_mount={path: len(peers) for path, peers in peers_by_mount.items()},
             running={mount.path: mount.peers.lanes for mount in mounts},
             total=self._peer_threads,
             bound=PEER_LANES,
         )
         self._peer_crowded = shares.crowded
         for mount in mounts:
-            for peer in wanted[mount.path][shares.of.get(mount.path, 0) :]:
+            for peer in peers_by_mount[mount.path][shares.of.get(mount.path, 0) :]:
                 # It waits for a thread of this agent: that says nothing of the peer.
                 mount.peers.health[peer.node].progress_at = self._clock()
         for mount in mounts:
-            for peer in wanted[mount.path][: shares.of.get(mount.path, 0)]:
+            for peer in peers_by_mount[mount.path][: shares.of.get(mount.path, 0)]:
                 over = self._turn(_PEER_TURN, lambda: self._peer_crowded)
                 self._thread(self._read_peer, mount, peer, over)
                 mount.peers.health[peer.node].lanes += 1

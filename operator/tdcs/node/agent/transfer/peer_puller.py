@@ -85,30 +85,30 @@ class PeerPuller:
         client: BlockClient,
         over: Callable[[], bool],
     ) -> None:
-        has = PeerBlocks(clock=mount.clock)
+        peer_blocks = PeerBlocks(clock=mount.clock)
         instance = place = placements = 0
         wait = 0.0
         while not self._over(mount, ledger):
             if placements != ledger.assigned.placements:  # what did not matter before may be awaited now
-                has, instance, place = PeerBlocks(clock=mount.clock), 0, 0
+                peer_blocks, instance, place = PeerBlocks(clock=mount.clock), 0, 0
                 placements = ledger.assigned.placements
             news = client.feed(mount=mount.path, instance=instance, place=place, wait_seconds=wait)
             if instance not in (0, news.instance):
-                has = PeerBlocks(clock=mount.clock)
+                peer_blocks = PeerBlocks(clock=mount.clock)
             instance, place = news.instance, news.place
             numbers = ledger.manifest.blocks_at(np.asarray(news.blocks, dtype=np.int64))
             numbers = numbers[numbers >= 0]
             with mount.lock:
                 numbers = ledger.awaited(numbers)
-            has.add(numbers)
-            has.ask_again()
-            taken = self._batches(mount, ledger, peer, client, has)
-            if not taken:
+            peer_blocks.add(numbers)
+            peer_blocks.ask_again()
+            count = self._batches(mount, ledger, peer, client, peer_blocks)
+            if not count:
                 self._disk.names.wait()  # what has come is not missing
                 mount.peers.waits(peer.node)
             if over() or self._idle(mount, ledger, peer):
                 return
-            wait = 0.0 if taken or len(news.blocks) else min(_NEWS_WAIT_SECONDS, self._answer_seconds / 2)
+            wait = 0.0 if count or len(news.blocks) else min(_NEWS_WAIT_SECONDS, self._answer_seconds / 2)
 
     def _over(self, mount: MountWork, ledger: Ledger) -> bool:
         current = mount.peers.by_node
@@ -127,33 +127,35 @@ class PeerPuller:
             return True
         with mount.lock:
             missing = ledger.assigned.missing_slots(from_peers=True)
-        return not any(one & other for one, other in zip(missing, now_known.slots, strict=True))
+        return not any(
+            missing_byte & peer_byte for missing_byte, peer_byte in zip(missing, now_known.slots, strict=True)
+        )
 
     def _batches(
-        self, mount: MountWork, ledger: Ledger, peer: Peer, client: BlockClient, has: PeerBlocks
+        self, mount: MountWork, ledger: Ledger, peer: Peer, client: BlockClient, peer_blocks: PeerBlocks
     ) -> int:
         """Take what the peer has, a request ahead; how many blocks were asked for."""
-        asked, count = self._ask(mount, ledger, peer, client, has), 0
+        batch, count = self._ask(mount, ledger, peer, client, peer_blocks), 0
         following: list[int] = []
         try:
             for number in range(_BATCHES_BETWEEN_NEWS):
-                if not asked:
+                if not batch:
                     break
-                count += len(asked)
+                count += len(batch)
                 last = number == _BATCHES_BETWEEN_NEWS - 1 or self._over(mount, ledger)
-                following = [] if last else self._ask(mount, ledger, peer, client, has)
-                for piece in client.pieces(_wanted(ledger, asked)):
-                    self._receive(mount, ledger, peer, client, has, asked[0], piece)
-                    asked.pop(0)
-                asked, following = following, []
+                following = [] if last else self._ask(mount, ledger, peer, client, peer_blocks)
+                for piece in client.pieces(_wanted(ledger, batch)):
+                    self._receive(mount, ledger, peer, client, peer_blocks, batch[0], piece)
+                    batch.pop(0)
+                batch, following = following, []
         finally:
-            if asked or following:
+            if batch or following:
                 with mount.lock:
-                    ledger.release([*asked, *following])
+                    ledger.release([*batch, *following])
         return count
 
     def _ask(
-        self, mount: MountWork, ledger: Ledger, peer: Peer, client: BlockClient, has: PeerBlocks
+        self, mount: MountWork, ledger: Ledger, peer: Peer, client: BlockClient, peer_blocks: PeerBlocks
     ) -> list[int]:
         with mount.lock:
             blocks = ledger.take(
@@ -161,7 +163,7 @@ class PeerPuller:
                 most=BATCH,
                 most_bytes=BATCH_BYTES,
                 from_peers=True,
-                among=has,
+                among=peer_blocks,
                 cursor=f"peer {peer.node}",
             )
         if blocks:
@@ -179,20 +181,20 @@ class PeerPuller:
         ledger: Ledger,
         peer: Peer,
         client: BlockClient,
-        has: PeerBlocks,
+        peer_blocks: PeerBlocks,
         block: int,
         piece: Piece,
     ) -> None:
         length = int(ledger.manifest.block_lengths[block])
         if piece.length < 0:  # dropped there since, or wiped
-            has.remove(block)
+            peer_blocks.remove(block)
             with mount.lock:
                 ledger.release([block])
             return
         mount.peers.has_some(peer.node)
         if piece.length != length:
             client.skip()
-            self._wrong(mount, ledger, peer, has, block, f"it has {piece.length} bytes, not {length}")
+            self._wrong(mount, ledger, peer, peer_blocks, block, f"it has {piece.length} bytes, not {length}")
             return
         if reason := self._room.reserve(length):
             client.skip()
@@ -212,7 +214,7 @@ class PeerPuller:
                 )
         except WrongContentError as error:
             self._room.cancel(length)
-            self._wrong(mount, ledger, peer, has, block, str(error))
+            self._wrong(mount, ledger, peer, peer_blocks, block, str(error))
             return
         except BusyError:  # nothing of it was taken
             self._room.cancel(length)
@@ -236,14 +238,14 @@ class PeerPuller:
         mount: MountWork,
         ledger: Ledger,
         peer: Peer,
-        has: PeerBlocks,
+        peer_blocks: PeerBlocks,
         block: int,
         how: str,
     ) -> None:
         _log.warning(
             "node %s gave a wrong block of %s (%s): %s", peer.node, mount.path, ledger.path(block), how
         )
-        has.remove(block)
+        peer_blocks.remove(block)
         mount.wrong_from_peer(ledger, block, f"the copy on node {peer.node} is wrong: {how}")
 
 

@@ -61,7 +61,7 @@ class _Parts:
 
 @dataclass(slots=True)
 class _Count:
-    """Bytes of a mount that lie here, as counted a moment ago and with what was kept since."""
+    """Bytes of a mount that are here, as counted a moment ago and with what was kept since."""
 
     ledger: Ledger
     at: float
@@ -93,7 +93,7 @@ class ReadFills:
         short = self._short_of(mount)
         return self._ledger(mount) is not None and not (short is not None and short.usual)
 
-    def keep(self, mount: MountBlocks, wanted: SourceWanted, content: memoryview) -> None:
+    def keep(self, mount: MountBlocks, piece: SourceWanted, content: memoryview) -> None:
         """Keep a piece that was read, where reads fill the cache and there is room.
 
         What the disk cannot take as fast as it is read is not kept: no reader waits for it.
@@ -101,7 +101,7 @@ class ReadFills:
         if self._disk.names.crowded:
             return
         ledger = self._ledger(mount)
-        place = _place(ledger, wanted) if ledger is not None else None
+        place = _place(ledger, piece) if ledger is not None else None
         if ledger is None or place is None:
             return
         length, short = place.block_length, self._short_of(mount)
@@ -134,8 +134,8 @@ class ReadFills:
             return
         now = self._clock()
         with self._lock:
-            found = list(self._open.values())
-        for parts in found:
+            unfinished = list(self._open.values())
+        for parts in unfinished:
             if now - parts.touched <= IDLE_SECONDS and self._ledger(parts.mount) is parts.ledger:
                 continue
             with parts.lock:
@@ -148,21 +148,21 @@ class ReadFills:
     @staticmethod
     def _ledger(mount: MountBlocks) -> Ledger | None:
         """The ledger of a mount that reads fill; None of others."""
-        wanted, ledger = mount.wanted, mount.ledger
-        if wanted is None or ledger is None or not wanted.fill_bytes or mount.forgotten:
+        assignment, ledger = mount.assignment, mount.ledger
+        if assignment is None or ledger is None or not assignment.fill_bytes or mount.forgotten:
             return None
-        return ledger if ledger.looked_at and ledger.manifest.digest == wanted.manifest else None
+        return ledger if ledger.looked_at and ledger.manifest.digest == assignment.manifest else None
 
     def _short_of(self, mount: MountBlocks) -> _Short | None:
-        found = self._short.get(mount.path)
-        return found if found is not None and self._clock() < found.until else None
+        short = self._short.get(mount.path)
+        return short if short is not None and self._clock() < short.until else None
 
     def _note_short(self, mount: MountBlocks, ledger: Ledger, *, length: int, reason: str) -> None:
         """A block of this length was not kept: what is smaller may find room still."""
-        known = self._short_of(mount)
+        short = self._short_of(mount)
         usual = length <= ledger.manifest.block_lengths.mean()
         self._short[mount.path] = _Short(self._clock() + FULL_SECONDS, length, usual)
-        if known is None:
+        if short is None:
             kind = "what is read" if usual else f"blocks of {length} bytes and more"
             _log.warning("%s of %s is not kept for %g s: %s", kind, mount.path, FULL_SECONDS, reason)
 
@@ -173,13 +173,13 @@ class ReadFills:
         try:
             with self._disk.create(block, place=ledger.place(place.number)) as partial:
                 partial.write(content, offset=0)
-                found = xxhash.xxh3_64_intdigest(content)
+                content_hash = xxhash.xxh3_64_intdigest(content)
                 self._disk.keep_later(
                     partial,
                     block=block,
                     identity=identity_of(ledger.manifest, place.number),
                     length=len(content),
-                    content_hash=found,
+                    content_hash=content_hash,
                     done=lambda error: self._named(mount, ledger, place.number, error),
                 )
         except BaseException:
@@ -242,13 +242,13 @@ class ReadFills:
     def _finish(self, parts: _Parts, *, block: int) -> None:
         try:
             with parts.cleanup:
-                found = hash_of(parts.partial.fd, offset=parts.partial.base, length=parts.length)
+                content_hash = hash_of(parts.partial.fd, offset=parts.partial.base, length=parts.length)
                 self._disk.keep_later(
                     parts.partial,
                     block=block,
                     identity=identity_of(parts.ledger.manifest, parts.number),
                     length=parts.length,
-                    content_hash=found,
+                    content_hash=content_hash,
                     done=lambda error: self._named(parts.mount, parts.ledger, parts.number, error),
                 )
         except BaseException:
@@ -275,10 +275,10 @@ class ReadFills:
         with mount.lock:
             if mount.ledger is not ledger or not ledger.absent(place.number):
                 return False
-            most = mount.wanted.fill_bytes if mount.wanted is not None else 0
+            most = mount.assignment.fill_bytes if mount.assignment is not None else 0
             count = self._counts.get(mount.path)
             if count is None or count.ledger is not ledger or now - count.at > _COUNT_SECONDS:
-                unfinished = sum(each.length for each in list(self._open.values()) if each.mount is mount)
+                unfinished = sum(parts.length for parts in list(self._open.values()) if parts.mount is mount)
                 count = _Count(ledger, now, ledger.held_bytes() + unfinished)
                 self._counts[mount.path] = count
             reason = "" if count.bytes + length <= most else f"reads may fill {most} bytes of this cache"
@@ -296,19 +296,19 @@ class ReadFills:
             ledger.release([number])
 
 
-def _place(ledger: Ledger, wanted: SourceWanted) -> _Place | None:
+def _place(ledger: Ledger, piece: SourceWanted) -> _Place | None:
     """Where a piece belongs; None when it is not of the ledger's version."""
     manifest = ledger.manifest
-    number = manifest.block_at(wanted.block)
+    number = manifest.block_at(piece.block)
     if number is None:
         return None
     file = manifest.file_of(number)
     length = int(manifest.block_lengths[number])
-    offset = wanted.offset - manifest.offset(number)
-    same = (
-        manifest.file_path(file) == wanted.path
-        and manifest.tag(file) == wanted.tag
-        and int(manifest.lengths[file]) == wanted.size
+    offset = piece.offset - manifest.offset(number)
+    same_file = (
+        manifest.file_path(file) == piece.path
+        and manifest.tag(file) == piece.tag
+        and int(manifest.lengths[file]) == piece.size
     )
-    inside = offset >= 0 and wanted.length > 0 and offset + wanted.length <= length
-    return _Place(number, offset, length) if same and inside else None
+    inside = offset >= 0 and piece.length > 0 and offset + piece.length <= length
+    return _Place(number, offset, length) if same_file and inside else None

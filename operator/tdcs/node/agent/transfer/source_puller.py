@@ -38,7 +38,7 @@ class LargeBlock:
     block: int
     partial: PartialFile
     cleanup: ExitStack
-    left: deque[tuple[int, int]]
+    ranges: deque[tuple[int, int]]
     running: int = 0
     error: Exception | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -193,7 +193,7 @@ class SourcePuller:
         pieces = deque(
             (offset, min(PIECE_BYTES, length - offset)) for offset in range(0, length, PIECE_BYTES)
         )
-        large = LargeBlock(ledger=ledger, block=block, partial=partial, cleanup=cleanup, left=pieces)
+        large = LargeBlock(ledger=ledger, block=block, partial=partial, cleanup=cleanup, ranges=pieces)
         with self._large_lock:
             self._large.setdefault(mount.path, deque()).append(large)
             mount.source.pieces_waiting += len(pieces)
@@ -206,10 +206,10 @@ class SourcePuller:
             if not waiting:
                 return False
             large = waiting[0]
-            offset, length = large.left.popleft()
+            offset, length = large.ranges.popleft()
             large.running += 1
             mount.source.pieces_waiting -= 1
-            if not large.left:
+            if not large.ranges:
                 waiting.popleft()
         try:
             if mount.source.limit.wait(length, stopped=self._stopped):
@@ -228,7 +228,7 @@ class SourcePuller:
             self._give_up(mount, large, error)
         with self._large_lock:
             large.running -= 1
-            last = not large.running and not large.left
+            last = not large.running and not large.ranges
         if last:
             self._finish_large(mount, large)
         return True
@@ -240,8 +240,8 @@ class SourcePuller:
         with self._large_lock:
             waiting = list(self._large.pop(mount.path, ()))
             for large in waiting:
-                mount.source.pieces_waiting -= len(large.left)
-                large.left.clear()
+                mount.source.pieces_waiting -= len(large.ranges)
+                large.ranges.clear()
                 large.error = large.error or _AbandonedError()
             idle = [large for large in waiting if not large.running]
         for large in idle:
@@ -250,8 +250,8 @@ class SourcePuller:
     def _give_up(self, mount: MountWork, large: LargeBlock, error: Exception) -> None:
         with self._large_lock:
             large.error = large.error or error
-            mount.source.pieces_waiting -= len(large.left)
-            large.left.clear()
+            mount.source.pieces_waiting -= len(large.ranges)
+            large.ranges.clear()
             waiting = self._large.get(mount.path)
             if waiting and large in waiting:
                 waiting.remove(large)
@@ -264,8 +264,8 @@ class SourcePuller:
             with large.cleanup:
                 if error is None:
                     _require_content(extent_of(ledger, block), large.partial.fd)
-                    found = hash_of(large.partial.fd, offset=large.partial.base, length=length)
-                    self._keep(mount, ledger, block, large.partial, content_hash=found)
+                    content_hash = hash_of(large.partial.fd, offset=large.partial.base, length=length)
+                    self._keep(mount, ledger, block, large.partial, content_hash=content_hash)
         except (DiskError, SourceFailureError) as failure:
             error = failure
         except OSError as failure:  # it is not read again, or its file cannot be closed or removed
@@ -285,13 +285,13 @@ class SourcePuller:
 
     def _refused(self, mount: MountWork, ledger: Ledger, block: int, error: SourceFailureError) -> None:
         """Note that the source did not give a block. When nothing else is to be read by which one could see whether it
-        answers at all, or refuses other files, too, a byte of what lies here is asked for."""
+        answers at all, or refuses other files, too, a byte of what is here is asked for."""
         mount.source_refused(ledger, block, error)
-        source, other = mount.source.reader, mount.doubtful(ledger, block)
-        if source is None or other is None or self._stopped.is_set():
+        source, healthy_block = mount.source.reader, mount.doubtful(ledger, block)
+        if source is None or healthy_block is None or self._stopped.is_set():
             return
         try:
-            source.read(extent_of(ledger, other, length=1), lambda _: None)
+            source.read(extent_of(ledger, healthy_block, length=1), lambda _: None)
         except SourceFailureError as failure:
             if failure.code == "SourceAway":
                 return
@@ -302,7 +302,7 @@ class SourcePuller:
 
 
 def _require_content(extent: Extent, file: int) -> None:
-    """Compare a block of a file, as it lies on the disk, with the hash of its tag; raises SourceFailureError."""
+    """Compare a block of a file, as it is on the disk, with the hash of its tag; raises SourceFailureError."""
     content = ContentCheck(extent)
     for offset in range(0, extent.length if content.is_due else 0, PIECE_BYTES):
         content.add(os.pread(file, min(PIECE_BYTES, extent.length - offset), offset))
@@ -314,7 +314,7 @@ class _AbandonedError(Exception):
 
 
 def extent_of(ledger: Ledger, block: int, *, offset: int = 0, length: int | None = None) -> Extent:
-    """Where a block, or a part of it, lies at the source."""
+    """Where a block, or a part of it, is at the source."""
     manifest = ledger.manifest
     file = manifest.file_of(block)
     whole = int(manifest.block_lengths[block])

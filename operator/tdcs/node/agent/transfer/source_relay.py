@@ -39,7 +39,7 @@ class SourceRelay:
 
     @contextmanager
     def read(
-        self, wanted: SourceWanted, *, waiting: Callable[[], None] = lambda: None
+        self, piece: SourceWanted, *, waiting: Callable[[], None] = lambda: None
     ) -> Iterator[memoryview]:
         """The bytes of a piece, ahead of what is loaded: a program waits for them. They count among those that are held
         in memory while the body runs, which sends them: a reader may be slow to take them.
@@ -50,32 +50,32 @@ class SourceRelay:
         Raises:
             SourceFailureError: They cannot be had.
         """
-        source = self._source(wanted.mount)
+        source = self._source(piece.mount)
         reader = None if source is None else source.demand_reader
         if source is None or reader is None:
-            raise SourceFailureError("SourceAway", f"this agent was not given the source of {wanted.mount}")
-        if source.limit.wait(wanted.length, stopped=self._stopped, demand=True, waiting=waiting):
+            raise SourceFailureError("SourceAway", f"this agent was not given the source of {piece.mount}")
+        if source.limit.wait(piece.length, stopped=self._stopped, demand=True, waiting=waiting):
             raise SourceFailureError("SourceAway", "the agent ends")
-        with self._in_flight.hold(wanted.length, owner=wanted.mount, waiting=waiting):
-            found = bytearray()
+        with self._in_flight.hold(piece.length, owner=piece.mount, waiting=waiting):
+            content = bytearray()
             reader.read(
                 Extent(
-                    path=wanted.path,
-                    offset=wanted.offset,
-                    length=wanted.length,
-                    size=wanted.size,
-                    tag=wanted.tag,
+                    path=piece.path,
+                    offset=piece.offset,
+                    length=piece.length,
+                    size=piece.size,
+                    tag=piece.tag,
                 ),
-                found.extend,
+                content.extend,
             )
-            if len(found) != wanted.length:
+            if len(content) != piece.length:
                 raise SourceFailureError(
-                    "Changed", f"{len(found)} bytes came, and {wanted.length} were asked for"
+                    "Changed", f"{len(content)} bytes came, and {piece.length} were asked for"
                 )
-            source.bytes.add(len(found))
-            piece = memoryview(found)
+            source.bytes.add(len(content))
+            view = memoryview(content)
             try:
-                yield piece
+                yield view
             finally:
                 # The reader has it by now, or has lost patience and asks again: the source need not send it twice.
-                self._keep(wanted, piece)
+                self._keep(piece, view)

@@ -113,7 +113,7 @@ async def test_a_mount_that_is_forgotten_meanwhile_leaves_no_work(node: Node) ->
     await node.look()
     node.mount.forgotten = True
     node.file(3).unlink()
-    node.ledger.located(3, here=False)
+    node.ledger.located(3, is_here=False)
     node.now += 2
     await node.lengths.check()
     assert not node.lengths.due()

@@ -103,7 +103,7 @@ async def test_refusals_of_blocks_that_are_gone_are_forgotten(work: Work) -> Non
     assert await work.drop() == 20
     assert set(work.dropper._refused) == set(work.ids[:5])
     for block in range(5):
-        work.ledger.located(block, here=False)
+        work.ledger.located(block, is_here=False)
     work.now += 1000
     assert await work.drop() == 0
     assert not work.dropper._refused

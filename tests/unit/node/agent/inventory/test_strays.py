@@ -83,8 +83,8 @@ async def test_no_mount_waits_for_the_manifest_of_another_one(world: World) -> N
     node.open(theirs)
     mount = node.mounts[B]
     mount.ledger = None  # its manifest is on its way
-    assert mount.wanted is not None
-    mount.wanted = msgspec.structs.replace(mount.wanted, manifest="f" * 32)
+    assert mount.assignment is not None
+    mount.assignment = msgspec.structs.replace(mount.assignment, manifest="f" * 32)
     node.look()
     assert await world.remove() == 1
     assert world.names(Place.SPOOL) == theirs.manifest.block_ids.tolist(), (

@@ -134,7 +134,7 @@ def test_after_any_events_all_counts_are_those_of_the_blocks_themselves(seed: in
         elif kind in {"locate", "file"} and naive.claimed:
             block = rng.choice(sorted(naive.claimed))
             place = rng.random() < 0.6
-            ledger.located(block, here=place)
+            ledger.located(block, is_here=place)
             naive.claimed.discard(block)
             naive.held.add(block) if place else naive.held.discard(block)
             if place:
@@ -240,7 +240,7 @@ def test_a_node_keeps_rows_for_what_is_assigned_to_it_and_looks_at_slots_only() 
         ledger.ready(now=1.0, from_peers=False)
         ledger.assigned.missing_slots(from_peers=True)
     assert (time.process_time() - began) / 100 < 0.005
-    ledger.located(block, here=True)
+    ledger.located(block, is_here=True)
     assert ledger.state().parts[0].held_bytes == 1000
     ledger.assign(Assignment(mount="m", version=2, manifest="d", drop=ALL_SLOTS))
     assert len(ledger) == 1, "what is neither here nor assigned is not kept"

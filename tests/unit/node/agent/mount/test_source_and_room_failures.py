@@ -65,7 +65,7 @@ def test_a_source_that_answers_every_second_time_is_never_said_to_be_away(work: 
         work.now += 9
         work.mount.source.answered(10)
         work.mount.brought(work.ledger, number % 3)
-        work.ledger.located(number % 3, here=False)
+        work.ledger.located(number % 3, is_here=False)
 
 
 def test_a_file_that_gets_no_answer_while_others_do_fails_alone_and_is_tried_again(work: Work) -> None:

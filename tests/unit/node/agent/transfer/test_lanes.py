@@ -179,5 +179,7 @@ async def test_a_process_without_threads_counts_none_and_starts_them_when_there_
 def test_mounts_with_fewest_threads_go_first_and_some_are_kept_for_those_without_any(
     wanted: dict[str, int], running: dict[str, int], total: int, granted: dict[str, int], crowded: bool
 ) -> None:
-    found = lanes_to_start(wanted=wanted, running=running, total=total, bound=LaneBound(most=8, shared=6))
+    found = lanes_to_start(
+        lanes_by_mount=wanted, running=running, total=total, bound=LaneBound(most=8, shared=6)
+    )
     assert (dict(found.of), found.crowded) == (granted, crowded)
