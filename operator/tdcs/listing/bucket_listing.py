@@ -387,7 +387,6 @@ class BucketListing:
         if sizes and max(sizes) > BLOCK_SIZE:
             counted = sum(map(block_count, sizes))
             largest = max(large_file(length, name.decode("utf-8", "replace")) for name, length, _ in files)
-        self._count.names += len(files)
         self._count.add(files=counted, size=sum(sizes), largest=largest)
         self._folders += sum(folders.add(name) for name, _, _ in files)
         if self.limit is not None and self._folders > _FOLDERS_TOO_MANY * self.limit.files:

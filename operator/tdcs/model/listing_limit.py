@@ -2,15 +2,13 @@
 limit is.
 """
 
-from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from tdcs.model.cache_engine import CachedFile, LimitExceededError, Source
-from tdcs.model.file_blocks import NO_LARGE_FILE, LargeFile, block_count, large_file
-from tdcs.model.file_folders import LONG_PATH, FolderCounter
-from tdcs.model.manifest_format import encoded
+from tdcs.model.cache_engine import LimitExceededError, Source
+from tdcs.model.file_blocks import NO_LARGE_FILE, LargeFile, block_count
+from tdcs.model.file_folders import LONG_PATH
 
 _LONGEST_NAME: Final = 200
 """Characters of a file's name in a message."""
@@ -101,7 +99,6 @@ class LimitCount:
         path: its place in the cache, likewise.
 
     Attributes:
-        names: files that came one by one, each of which is one here.
         files: all, and their folders, as limits count them.
     """
 
@@ -109,11 +106,9 @@ class LimitCount:
         self._limit = limit
         self._what = what
         self.path = path
-        self.names = 0
         self.files = 0
         self.bytes = 0
         self._folders = 0
-        self._counter = FolderCounter()
         self._largest = NO_LARGE_FILE
 
     @property
@@ -147,17 +142,6 @@ class LimitCount:
         """Count a source that has been counted; raises LimitExceededError."""
         files = size.files - size.folders
         self.add(files=files, size=size.bytes, folders=size.folders, largest=size.largest)
-
-    def add_sizes(self, sizes: Sequence[int], *, folders: int, largest: LargeFile) -> None:
-        """Count files of these sizes, and so many folders; raises LimitExceededError."""
-        self.names += len(sizes)
-        self.add(files=sum(map(block_count, sizes)), size=sum(sizes), folders=folders, largest=largest)
-
-    def add_page(self, page: Sequence[CachedFile]) -> None:
-        """Count a page of a listing; raises LimitExceededError."""
-        largest = max((large_file(file.length, file.path) for file in page), default=NO_LARGE_FILE)
-        folders = sum(self._counter.add(encoded(file.path)) for file in page)
-        self.add_sizes([file.length for file in page], folders=folders, largest=largest)
 
     def _why(self) -> str:
         """How there can be more than people see, when there are folders or a large file."""

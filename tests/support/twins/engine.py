@@ -27,9 +27,10 @@ from tdcs.model.cache_engine import (
     SourceError,
     WorkerInfo,
 )
-from tdcs.model.file_blocks import large_file
+from tdcs.model.file_blocks import block_count, large_file
 from tdcs.model.file_folders import FolderCounter
 from tdcs.model.listing_limit import LimitCount, ListingLimit, SourcesSize
+from tdcs.model.manifest_format import encoded
 from tdcs.model.source_paths import (
     canonical_uri,
     check_mountable,
@@ -58,6 +59,17 @@ class Operation:
     path: str = ""
     worker: str = ""
     length: int = 0
+
+
+def count_files(count: LimitCount, files: Iterable[tuple[str, int]], *, folders: FolderCounter) -> None:
+    """Count files by their names and lengths, and the folders in the names; raises LimitExceededError."""
+    for name, length in files:
+        count.add(
+            files=block_count(length),
+            size=length,
+            folders=folders.add(encoded(name)),
+            largest=large_file(length, name),
+        )
 
 
 class MemoryEngine:
@@ -270,9 +282,7 @@ class MemoryEngine:
         if files is None or not self.available:
             return None
         count = LimitCount(limit, what=uri, path=path)
-        folders = FolderCounter()
-        for name, length in sorted(files.items()):
-            count.add_sizes([length], folders=folders.add(name.encode()), largest=large_file(length, name))
+        count_files(count, sorted(files.items()), folders=FolderCounter())
         return count.size
 
     async def check_keys(self, source: Source, *, namespace: str = "") -> bool:

@@ -2,12 +2,13 @@
 
 from typing import Final
 
-from tests.support.twins.engine import MemoryEngine
+from tests.support.twins.engine import MemoryEngine, count_files
 
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.path_patterns import matcher_of
 from tdcs.listing.result import Listed
 from tdcs.model.cache_engine import NoSuchPathError
+from tdcs.model.file_folders import FolderCounter
 from tdcs.model.file_selection import selection_of
 from tdcs.model.listing_limit import LimitCount, ListingLimit
 from tdcs.model.manifest_builder import ManifestBuilder
@@ -33,7 +34,8 @@ class LocalLister:
             is_taken=matcher_of(selection_of(mount.uri, mount.options)),
         )
         count = LimitCount(limit, what=mount.uri, path=path)
+        folders = FolderCounter()
         async for page in self._engine.files(path=path, refresh=refresh):
-            count.add_page(page)
+            count_files(count, ((file.path, file.length) for file in page), folders=folders)
             builder.add(page)
         return Listed(digest=self._folder.write(builder), **builder.summary._asdict())

@@ -87,7 +87,6 @@ class HubListing(CountedListing):
             tag = plain_etag(entry.lfs.oid if entry.lfs is not None else entry.oid)
             path = entry.path.removeprefix(prefix).encode("utf-8", "surrogatepass")
             listed.append((path, length, tag.encode("utf-8", "replace")))
-            self._count.names += 1
             self._count.add(files=block_count(length), size=length, largest=large_file(length, entry.path))
         builder.add_listed(listed)
 

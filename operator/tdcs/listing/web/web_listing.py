@@ -106,7 +106,6 @@ class WebListing(CountedListing):
             while part := list(itertools.islice(wanted, _AT_ONCE)):
                 found = await asyncio.gather(*(self._of(file) for file in part))
                 listed = [file for file in found if file is not None]
-                self._count.names += len(listed)
                 self._count.add(
                     files=sum(block_count(length) for _, length, _ in listed),
                     size=sum(length for _, length, _ in listed),

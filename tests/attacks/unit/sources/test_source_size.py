@@ -7,6 +7,7 @@ import contextlib
 import re
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -14,18 +15,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.attacks.unit.sources.listed_store import Store, listing, set_limits
+from tests.attacks.unit.sources.listed_store import (
+    PATH,
+    Store,
+    listed,
+    listing,
+    set_limits,
+    size_of,
+)
 from tests.support.twins.engine import MemoryEngine
-from tests.support.twins.local_lister import LocalLister
 from tests.unit.control.cluster import Cluster
 
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.decide.source_limits import listing_limit
-from tdcs.listing import page_requests
+from tdcs.listing import bucket_listing, page_requests
+from tdcs.listing.bucket_listing import BucketListing
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.result import Failed
-from tdcs.listing.source_size import ListingPage, SourceSize
 from tdcs.model.cache_engine import (
     EngineUnavailableError,
     KeysRefusedError,
@@ -33,21 +40,21 @@ from tdcs.model.cache_engine import (
     Source,
     SourceError,
 )
-from tdcs.model.file_folders import FolderCounter
 from tdcs.model.kube_resources import DATASETS, SECRETS
 from tdcs.model.listing_limit import ListingLimit, SourcesSize
+from tdcs.model.manifest_builder import ManifestBuilder
 
 MB = 1_000_000
-PATH = "/datasets/1f"
 
 
-def count_of(store: Store, **limit: int) -> SourcesSize:
-    found = asyncio.run(SourceSize()(store.source, ListingLimit(**limit), path=PATH))  # type: ignore[arg-type]
-    assert found is not None
-    return found
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_requests, "_FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(page_requests, "_MOST_PAUSE", 0.01)
 
 
-check = count_of
+def check(store: Store, **limit: int) -> SourcesSize:
+    return size_of(store, ListingLimit(**limit))  # type: ignore[arg-type]
 
 
 @pytest.mark.threat("names-by-the-million")
@@ -55,17 +62,17 @@ def test_of_a_bucket_with_names_without_end_no_more_pages_are_asked_for_than_the
     with Store(page=lambda number: (200, {}, listing(number))) as store:
         with pytest.raises(LimitExceededError, match="more than 2500 files"):
             check(store, files=2500)
-        assert len(store.asked) == 3
+        assert store.pages == 3
         assert all("list-type=2" in path and "prefix=many%2F" in path for path in store.asked)
         with pytest.raises(LimitExceededError, match="more than 4999 bytes"):
             check(store, files=10**6, bytes=4999)
-        assert len(store.asked) == 4
+        assert store.pages == 4
 
 
 def test_a_bucket_within_its_limits_passes_and_its_last_page_is_the_last_that_is_asked_for() -> None:
     with Store(page=lambda number: (200, {}, listing(number, more=number < 2))) as store:
-        check(store, files=3000, bytes=15_000)
-        assert len(store.asked) == 3
+        assert check(store, files=3000, bytes=15_000) == SourcesSize(files=3000, bytes=15_000)
+        assert store.pages == 3
 
 
 @pytest.mark.parametrize(
@@ -83,7 +90,6 @@ def test_a_bucket_within_its_limits_passes_and_its_last_page_is_the_last_that_is
 def test_a_store_that_gives_no_listing_is_no_empty_one_and_no_redirection_is_followed(
     status: int, text: bytes, said: str
 ) -> None:
-    """What follows would be a cache that lists it without a limit."""
     with (
         Store(page=lambda number: (200, {}, listing(number))) as elsewhere,
         Store(page=lambda _: (status, {"Location": elsewhere.source.options["endpoint"]}, text)) as store,
@@ -98,40 +104,41 @@ def test_a_store_that_gives_no_listing_is_no_empty_one_and_no_redirection_is_fol
 @pytest.mark.failure_mode("store-fails-during-listing")
 def test_a_page_that_a_busy_store_does_not_give_is_asked_for_again(status: int) -> None:
     """With the pages before it the count would end, as if that were all."""
-    busy = iter([False, True, False, True, False])
+    asked = Counter[int]()
 
     def page(number: int) -> tuple[int, dict[str, str], bytes]:
+        asked[number] += 1
         text = b"<Error><Code>SlowDown</Code></Error>"
-        return (status, {}, text) if next(busy) else (200, {}, listing(number, more=number < 2))
+        busy = number > 0 and asked[number] == 1
+        return (status, {}, text) if busy else (200, {}, listing(number, more=number < 2))
 
     with Store(page=page) as store:
-        assert count_of(store, files=5000).files == 3000
-        assert len(store.asked) == 5
+        assert check(store, files=5000).files == 3000
+        assert (asked[1], asked[2]) == (2, 2)
 
 
 @pytest.mark.failure_mode("store-fails-during-listing")
-def test_a_store_that_stays_busy_in_the_middle_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_requests, "_FIRST_PAUSE", 0.001)
+def test_a_store_that_stays_busy_in_the_middle_is_not_counted() -> None:
     with Store(page=lambda number: (200, {}, listing(0)) if not number else (503, {}, b"")) as store:
         with pytest.raises(SourceError, match="busy"):
             check(store, files=5000)
-        assert len(store.asked) == 9
+        assert store.pages == 1 + 20
 
 
 @pytest.mark.failure_mode("store-fails-during-listing")
 def test_a_page_that_is_cut_off_counts_only_when_it_comes_whole() -> None:
     """Also where no length was announced, so that the connection ends as it does after a whole one."""
     whole = listing(1, more=False)
-    pages = iter([listing(0), whole[: len(whole) // 2], whole[: whole.rindex(b"<")], whole])
-    with Store(page=lambda _: (200, {}, next(pages))) as store:
-        assert count_of(store, files=5000) == SourcesSize(files=2000, bytes=10_000)
+    pages = iter([whole[: len(whole) // 2], whole[: whole.rindex(b"<")], whole])
+    with Store(page=lambda number: (200, {}, next(pages) if number else listing(0))) as store:
+        assert check(store, files=5000) == SourcesSize(files=2000, bytes=10_000)
 
 
 def test_a_page_that_says_that_there_are_more_and_names_none_is_not_the_last() -> None:
     text = listing(0, more=False).replace(b"<Contents>", b"<IsTruncated>true</IsTruncated><Contents>", 1)
     with (
         Store(page=lambda _: (200, {}, text)) as store,
-        pytest.raises(SourceError, match="cut off"),
+        pytest.raises(SourceError, match="not the last names no next one"),
     ):
         check(store, files=5000)
 
@@ -140,7 +147,7 @@ def test_a_store_that_gives_pages_without_names_forever_has_no_listing() -> None
     with Store(page=lambda number: (200, {}, listing(number, names=0))) as store:
         with pytest.raises(SourceError, match="100 pages without an object"):
             check(store, files=10)
-        assert len(store.asked) == 100
+        assert store.pages == 101
 
 
 def test_a_page_without_end_is_read_no_further_than_a_page_can_be() -> None:
@@ -189,93 +196,47 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
+def listing_of(source: Source) -> BucketListing:
+    def builder() -> ManifestBuilder:
+        return ManifestBuilder(path=PATH, source=source.uri)
+
+    return BucketListing(source=source, path=PATH, limit=ListingLimit(files=10), builder=builder)
+
+
 @pytest.mark.threat("slow-counts")
-async def test_a_store_that_never_ends_its_answer_is_given_up_when_the_time_of_a_page_is_over() -> None:
+async def test_a_store_that_never_ends_its_answer_is_given_up_when_the_time_of_a_page_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bucket_listing, "_PAGE_SECONDS", 0.1)
     with dripping() as (source, open_):
         async with asyncio.timeout(10):
             with pytest.raises(SourceError, match="takes too long"):
-                await SourceSize(page_seconds=0.1)(source, ListingLimit(files=10), path=PATH)
+                await listing_of(source).run()
         await until(lambda: not open_)
 
 
 @pytest.mark.threat("slow-counts")
-async def test_a_count_holds_no_thread_of_the_event_loop_and_ends_when_it_is_cancelled() -> None:
+async def test_a_listing_waits_in_no_thread_and_ends_when_it_is_cancelled() -> None:
     class Closed(ThreadPoolExecutor):
         def submit(self, *_: object, **__: object) -> Any:
-            raise AssertionError("a count is for no thread that others wait for")
+            raise AssertionError("a listing is for no thread that others wait for")
 
     asyncio.get_running_loop().set_default_executor(Closed())
     with dripping() as (source, open_):
-        count = asyncio.ensure_future(SourceSize()(source, ListingLimit(files=10), path=PATH))
-        await until(lambda: bool(open_) or count.done())
-        count.cancel()
-        assert isinstance((await asyncio.gather(count, return_exceptions=True))[0], asyncio.CancelledError)
+        run = asyncio.ensure_future(listing_of(source).run())
+        await until(lambda: bool(open_) or run.done())
+        run.cancel()
+        assert isinstance((await asyncio.gather(run, return_exceptions=True))[0], asyncio.CancelledError)
         await until(lambda: not open_)
 
 
-async def test_a_count_ends_with_an_error_when_the_time_of_all_its_pages_is_over() -> None:
-    over = threading.Event()
-
-    def page(number: int) -> tuple[int, dict[str, str], bytes]:
-        if number:
-            over.wait(10)
-        return 200, {}, listing(number, names=1)
-
-    with Store(page=page) as store:
-        try:
-            with pytest.raises(SourceError, match=r"has named [01] of them in 1 s.*lists so slowly"):
-                await SourceSize(seconds=0.5)(store.source, ListingLimit(files=50), path=PATH)
-        finally:
-            over.set()
-
-
-async def test_so_many_sources_are_counted_at_once_and_the_others_wait_for_their_turn() -> None:
-    with dripping() as (source, open_):
-        check_size = SourceSize(at_once=2)
-        counts = [
-            asyncio.ensure_future(check_size(source, ListingLimit(files=10), path=PATH)) for _ in range(3)
-        ]
-        await until(lambda: len(open_) == 2)
-        counts[0].cancel()
-        await asyncio.wait([counts[0]])
-        await until(lambda: len(open_) == 2 and not any(count.done() for count in counts[1:]))
-        for count in counts:
-            count.cancel()
-        await asyncio.wait(counts)
-
-
-@pytest.mark.threat("slow-counts")
-async def test_the_slow_stores_of_one_namespace_keep_no_other_namespace_waiting() -> None:
-    check_size, limit = SourceSize(), ListingLimit(files=3000)
-    with dripping() as (source, open_), Store(page=lambda n: (200, {}, listing(n, more=n < 2))) as store:
-        attacks = [
-            asyncio.ensure_future(check_size(source, limit, path=PATH, namespace="attacker"))
-            for _ in range(100)
-        ]
-        await until(lambda: len(open_) == 8)
-        async with asyncio.timeout(20):
-            found = await check_size(store.source, limit, path=PATH, namespace="victim")
-        assert found == SourcesSize(files=3000, bytes=15_000)
-        assert len(open_) == 8
-        for attack in attacks:
-            attack.cancel()
-        await asyncio.wait(attacks)
-
-
 def test_a_size_of_thousands_of_digits_is_no_size() -> None:
-    text = b"<Size>" + b"9" * 5000 + b"</Size>" + b"<Size>7</Size>" * 2 + b"</ListBucketResult>"
-    with Store(page=lambda _: (200, {}, text)) as store:
-        check(store, files=2, bytes=14)
-        with pytest.raises(LimitExceededError):
-            check(store, files=1)
-
-
-@pytest.mark.parametrize("length", [1, 7, 64])
-def test_names_count_wherever_a_page_is_cut_as_it_comes(length: int) -> None:
-    text, page = listing(0, names=40, size=123), ListingPage(FolderCounter())
-    sizes = [size for at in range(0, len(text), length) for size in page.add(text[at : at + length]).sizes]
-    assert sizes == [123] * 40
-    assert page.token == "1"
+    text = b"<ListBucketResult><Contents><Key>many/a</Key><Size>%s</Size></Contents></ListBucketResult>"
+    with (
+        Store(page=lambda _: (200, {}, text % (b"9" * 5000))) as store,
+        pytest.raises(SourceError, match="1 objects has 1 names and 0 lengths"),
+    ):
+        check(store, files=1)
 
 
 def test_an_endpoint_that_is_away_is_not_counted() -> None:
@@ -284,24 +245,19 @@ def test_an_endpoint_that_is_away_is_not_counted() -> None:
     with pytest.raises(
         SourceError, match=r"no connection with 127\.0\.0\.1.*spec\.source\.options\.endpoint"
     ):
-        asyncio.run(SourceSize()(source, ListingLimit(files=1), path=PATH))
-
-
-def test_a_folder_is_not_counted_here() -> None:
-    assert asyncio.run(SourceSize()(Source(uri="file:///nfs"), ListingLimit(files=1), path=PATH)) is None
+        asyncio.run(listing_of(source).run())
 
 
 @pytest.mark.threat("names-by-the-million")
 async def test_a_listing_ends_at_its_limit_and_writes_nothing(tmp_path: Path) -> None:
-    engine = MemoryEngine(sources={"s3://many": {str(n): 5 for n in range(100)}}, workers={"a": MB})
-    await engine.mount(path=PATH, source=Source(uri="s3://many"))
-    lister = LocalLister(engine=engine, folder=ManifestFolder(tmp_path))
-    assert (await lister.list(path=PATH, limit=ListingLimit(files=100, bytes=500))).totals.files == 100
-    written = ManifestFolder(tmp_path).digests()
-    for limit in (ListingLimit(files=99), ListingLimit(files=100, bytes=499)):
-        with pytest.raises(LimitExceededError, match=r"spec\.limits"):
-            await lister.list(path=PATH, limit=limit)
-    assert ManifestFolder(tmp_path).digests() == written
+    folder = ManifestFolder(tmp_path)
+    with Store(page=lambda number: (200, {}, listing(number, names=100, more=False))) as store:
+        for limit in (ListingLimit(files=99), ListingLimit(files=100, bytes=499)):
+            with pytest.raises(LimitExceededError, match=r"spec\.limits"):
+                await listed(store, folder, limit)
+        assert not folder.digests()
+        found = await listed(store, folder, ListingLimit(files=100, bytes=500))
+        assert found.size == SourcesSize(files=100, bytes=500)
 
 
 @pytest.fixture

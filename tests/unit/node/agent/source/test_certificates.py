@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 import trustme
 
+from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.one_listing import list_source
 from tdcs.listing.result import source_of
 from tdcs.listing.source_probe import probe
-from tdcs.listing.source_size import SourceSize
 from tdcs.model.agent_state import SourceAccess
 from tdcs.model.cache_engine import NO_KEYS, Source, SourceError
-from tdcs.model.listing_limit import ListingLimit
 from tdcs.node.agent.mount.source_pieces import Extent, SourceFailureError
 from tdcs.node.agent.mount.source_state import open_source
 
@@ -80,9 +82,9 @@ def count(endpoint: str, *, bundle: str = "") -> int:
     source = Source(
         uri="s3://pictures", options={"endpoint": endpoint}, credentials=NO_KEYS, ca_bundle=bundle
     )
-    found = asyncio.run(SourceSize()(source, ListingLimit(files=100), path="/datasets/x"))
-    assert found is not None
-    return found.files
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = ManifestFolder(Path(scratch))
+        return asyncio.run(list_source(source=source, path="/datasets/x", folder=folder)).totals.files
 
 
 @pytest.mark.parametrize("name", [PLAIN, ODD])
