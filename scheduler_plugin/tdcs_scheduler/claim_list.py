@@ -78,7 +78,7 @@ class ClaimList:
         self._on_left_out(count)
         if left_out and left_out != self._left_out:
             most = sorted(left_out.items(), key=lambda item: (-item[1], item[0]))[:_NAMED]
-            named = ", ".join(f"{namespace} {lacking}" for namespace, lacking in most)
+            named = ", ".join(f"{namespace} {missing}" for namespace, missing in most)
             more = f", and {len(left_out) - len(most)} more namespaces" if len(left_out) > len(most) else ""
             _log.warning(
                 "the list of claims has no room for %d of %d: %s%s", count, count + len(data), named, more

@@ -132,8 +132,8 @@ def _affinity(
     if question.operation != "CREATE" and not changeable:
         return []
     references = read_by(_references(question, view=view), index=_index(question))
-    found = [view.find(dataset=reference.dataset, copy=reference.copy) for reference in references]
-    copies = [copy for copy in found if copy is not None]
+    candidates = [view.find(dataset=reference.dataset, copy=reference.copy) for reference in references]
+    copies = [copy for copy in candidates if copy is not None]
     affinity_before = question.pod.spec.affinity or {}
     affinity = with_data(
         affinity_before, scores=node_scores(copies), way=way, near=near_terms(copies, places=places)

@@ -71,13 +71,13 @@ class ExportSweep:
         """Remove the files of which no worker has anything, now and when this was called before; which. A worker that
         is only away has them again by then. Raises RpcFailureError."""
         before, self._empty = self._empty, set()
-        gone: list[str] = []
+        removed: list[str] = []
         for folder in await self.folders():
             async for path in self.without_places(folder):
-                (gone.append if path in before else self._empty.add)(path)
-        for path in gone:
+                (removed.append if path in before else self._empty.add)(path)
+        for path in removed:
             await self._remove(path)
-        return gone
+        return removed
 
     async def sweep(self) -> list[str]:
         """Remove the folders of which nothing is mounted; which. Raises RpcFailureError, and what `mounts` raises."""
@@ -85,10 +85,10 @@ class ExportSweep:
         mounted = (
             set(await self._mounts()) if folders else set()
         )  # after them: what is mounted meanwhile stays
-        gone = [folder for folder in folders if folder not in mounted]
-        for folder in gone:
+        unmounted = [folder for folder in folders if folder not in mounted]
+        for folder in unmounted:
             await self._remove(folder, recursive=True)
-        return gone
+        return unmounted
 
     # The master.
 

@@ -37,15 +37,15 @@ def for_alluxio(name: str) -> str:
     return _TO_ENCODE.sub(_encoded, name)
 
 
-def _encoded(found: re.Match[str]) -> str:
-    if found[1]:
-        return chr(ord(_ESCAPE) + ord(found[1]))
-    if found[2]:
-        beyond = ord(found[2]) - 0x10000
+def _encoded(match: re.Match[str]) -> str:
+    if match[1]:
+        return chr(ord(_ESCAPE) + ord(match[1]))
+    if match[2]:
+        beyond = ord(match[2]) - 0x10000
         return chr(0xE000 + (beyond >> 10)) + chr(0xE400 + (beyond & 0x3FF))
-    if found[3]:  # a byte that is no text
-        return chr(ord(found[3]) + 0x800)
-    return _ESCAPE + found[0]
+    if match[3]:  # a byte that is no text
+        return chr(ord(match[3]) + 0x800)
+    return _ESCAPE + match[0]
 
 
 class ExportedFile(NamedTuple):

@@ -57,10 +57,10 @@ class MasterWatch:
         self._view = await self._answer() if self._has_master() else None
 
     async def _answer(self) -> ExportView:
-        known = self._view or ExportView()
+        view = self._view or ExportView()
         try:
             room = await room_of(self._master)
         except RpcFailureError as failure:
-            since = self._clock() if known.silent_since is None else known.silent_since
+            since = self._clock() if view.silent_since is None else view.silent_since
             return ExportView(silent_since=since, silent_at=self._clock(), failure=failure.code.name)
         return ExportView(paths=room.paths, most=room.most, share=room.share, heap_bytes=room.heap_bytes)

@@ -256,11 +256,11 @@ def heap_bytes(options: Sequence[str]) -> int:
 
 
 def _sizes(options: Sequence[str]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for option in options:
         if size := _SIZE.fullmatch(option):
-            found[option[:4]] = int(size[1]) * _UNITS[size[2].lower()]
-    return found
+            sizes[option[:4]] = int(size[1]) * _UNITS[size[2].lower()]
+    return sizes
 
 
 _ESCAPES: Final = str.maketrans(

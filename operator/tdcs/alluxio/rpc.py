@@ -117,7 +117,7 @@ class Rpc:
         self._options = (*_OPTIONS, *options)
         self._patience = patience
         self._identify = identify
-        self._shown = ""
+        self._fingerprint = ""
         self._retired: set[asyncio.Task[None]] = set()
         self._channel: grpc.aio.Channel | None = None
         self._calls: dict[tuple[str, str], Any] = {}
@@ -224,15 +224,15 @@ class Rpc:
                 identity = self._identify()
             except NoIdentityError as error:
                 raise RpcFailureError(code=grpc.StatusCode.UNAVAILABLE, text=str(error)) from error
-        shown = identity.fingerprint if identity is not None else ""
-        if self._channel is not None and shown == self._shown:
+        fingerprint = identity.fingerprint if identity is not None else ""
+        if self._channel is not None and fingerprint == self._fingerprint:
             return self._channel
         if self._channel is not None:
             task = asyncio.create_task(_retire(self._channel))
             self._retired.add(task)
             task.add_done_callback(self._retired.discard)
         self._calls.clear()
-        self._shown = shown
+        self._fingerprint = fingerprint
         if identity is None:
             self._channel = grpc.aio.insecure_channel(self.target, options=self._options)
         else:

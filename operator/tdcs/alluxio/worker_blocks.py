@@ -119,7 +119,7 @@ async def journal_id(master: Rpc) -> str:
     answer = await master.unary(
         service=META_MASTER, method="GetMasterInfo", deadline=_JOURNAL_DEADLINE, filter=[_CLUSTER_ID]
     )
-    found = str(answer.masterInfo.clusterId)
-    if not found:
+    journal = str(answer.masterInfo.clusterId)
+    if not journal:
         raise RpcFailureError(code=grpc.StatusCode.UNAVAILABLE, text="the master's journal has no id yet")
-    return found
+    return journal

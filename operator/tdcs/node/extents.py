@@ -163,5 +163,5 @@ def _opened(tier: str, name: int) -> int | None:
 
 def _row(table: int, number: int) -> np.void:
     raw = os.pread(table, ROW.itemsize, row_place(number)).ljust(ROW.itemsize, b"\0")
-    found: np.void = np.frombuffer(raw, dtype=ROW)[0]
-    return found
+    row: np.void = np.frombuffer(raw, dtype=ROW)[0]
+    return row

@@ -97,7 +97,7 @@ class FactsStore:
         return FileFacts(BlockIdentity(mount, file_id, offset), length, content_hash, era)
 
     def read_many(
-        self, folder: str, ids: Iterable[int], *, known: Callable[[int], FileFacts | None] | None = None
+        self, folder: str, ids: Iterable[int], *, facts_of: Callable[[int], FileFacts | None] | None = None
     ) -> Facts:
         """A row for each of these names in a folder.
 
@@ -107,7 +107,7 @@ class FactsStore:
 
         raws, ask, size = [], os.getxattr, _LAYOUT.size
         for identity in ids:  # a million when an agent starts: nothing is called for each but the system
-            facts = known(identity) if known is not None else None
+            facts = facts_of(identity) if facts_of is not None else None
             if facts is not None:
                 raws.append(_packed(facts))
                 continue
@@ -183,27 +183,27 @@ def _packed(facts: FileFacts) -> bytes:
 
 def prints_of_facts(facts: Facts) -> Prints:
     """0 for a file that says nothing."""
-    found = prints(facts["mount"], facts["file"], facts["offset"], facts["length"])
-    return np.where(facts["form"] == 0, np.uint64(0), found)
+    hashes = prints(facts["mount"], facts["file"], facts["offset"], facts["length"])
+    return np.where(facts["form"] == 0, np.uint64(0), hashes)
 
 
 def blocks_with(manifest: Manifest, facts: Facts) -> npt.NDArray[np.int64]:
     """The blocks of a version that these files are; -1 for files that are none of its blocks."""
-    found = np.full(len(facts), -1, dtype=np.int64)
+    numbers = np.full(len(facts), -1, dtype=np.int64)
     if not len(facts) or not manifest.blocks:
-        return found
+        return numbers
     key = np.frombuffer(mount_key(manifest.path), dtype="<u8")
     files = manifest.files_at(np.ascontiguousarray(facts["file"]).view(np.uint8).reshape(-1, 16))
     places = np.flatnonzero((files >= 0) & (facts["mount"] == key).all(axis=1) & (facts["form"] != 0))
     files, rows = files[places], facts[places]
     firsts = first_blocks(manifest, files)
     sizes = np.maximum(manifest.block_lengths[np.minimum(firsts, manifest.blocks - 1)], 1)
-    number, rest = np.divmod(rows["offset"].astype(np.int64), sizes)
-    fits = (rest == 0) & (firsts + number < manifest.block_ends[files])
+    number, remainder = np.divmod(rows["offset"].astype(np.int64), sizes)
+    fits = (remainder == 0) & (firsts + number < manifest.block_ends[files])
     blocks = np.where(fits, firsts + number, 0)
     fits &= manifest.block_lengths[blocks] == rows["length"].astype(np.int64)
-    found[places[fits]] = blocks[fits]
-    return found
+    numbers[places[fits]] = blocks[fits]
+    return numbers
 
 
 def is_other_file(file: int | str, *, block: int, manifest: Manifest) -> bool:
@@ -216,16 +216,16 @@ def is_other_file(file: int | str, *, block: int, manifest: Manifest) -> bool:
     if len(raw) != _LAYOUT.size or raw[0] != _FORMAT:
         return False
     _, _, mount, file_id, offset, length, _ = _LAYOUT.unpack(raw)
-    same = BlockIdentity(mount, file_id, offset) == identity_of(manifest, block)
-    return not (same and length == int(manifest.block_lengths[block]))
+    same_place = BlockIdentity(mount, file_id, offset) == identity_of(manifest, block)
+    return not (same_place and length == int(manifest.block_lengths[block]))
 
 
 def is_whole_file(place: str, *, file: int, manifest: Manifest) -> bool:
     """Whether a file says that it is all of a source file of several blocks."""
     with suppress(OSError, struct.error):
         form, _, mount, file_id, offset, length, _ = _LAYOUT.unpack(os.getxattr(place, _ATTRIBUTE))
-        wanted = (_FORMAT, mount_key(manifest.path), manifest.file_id(file), 0, int(manifest.lengths[file]))
-        return (form, mount, file_id, offset, length) == wanted
+        expected = (_FORMAT, mount_key(manifest.path), manifest.file_id(file), 0, int(manifest.lengths[file]))
+        return (form, mount, file_id, offset, length) == expected
     return False
 
 

@@ -171,7 +171,7 @@ def test_a_plugin_that_starts_next_to_a_planted_link_or_a_planted_file_goes_on(t
         (node.tier / "views" / "file").write_bytes(b"")
     before = fingerprint(node.victim)
     assert list(on_disk(cache_root=str(top))) == []
-    clear_abandoned(cache_root=str(top), pods=str(top / "pods"), known=(), mounts=[])
+    clear_abandoned(cache_root=str(top), pods=str(top / "pods"), view_folders=(), mounts=[])
     assert fingerprint(node.victim) == before
 
 

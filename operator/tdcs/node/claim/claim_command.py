@@ -57,8 +57,8 @@ async def _serve(settings: ClaimSettings) -> None:
     tls.load_cert_chain(settings.secret / CERTIFICATE_FILE, settings.secret / KEY_FILE)
     server = ClaimServer(folder=os.fspath(settings.folder), token=token)
     ended = asyncio.Event()
-    for each in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(each, ended.set)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
     runner = web.AppRunner(server.application, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:

@@ -44,15 +44,15 @@ def open_file(folder: bytes, path: bytes) -> OpenFile:
     root = open_plain_folder(folder)
     try:
         # Who may write to the claim can put a pipe there.
-        found = open_beneath(root, path, os.O_RDONLY | os.O_NONBLOCK, links=True)
+        descriptor = open_beneath(root, path, os.O_RDONLY | os.O_NONBLOCK, links=True)
     finally:
         os.close(root)
-    state = os.fstat(found)
+    state = os.fstat(descriptor)
     if not stat.S_ISREG(state.st_mode):
-        os.close(found)
+        os.close(descriptor)
         raise FileNotFoundError(f"{os.fsdecode(path)!r} is no regular file")
     return OpenFile(
-        found, state.st_size, file_etag(state.st_mtime_ns // 1_000_000, state.st_size), state.st_mtime
+        descriptor, state.st_size, file_etag(state.st_mtime_ns // 1_000_000, state.st_size), state.st_mtime
     )
 
 

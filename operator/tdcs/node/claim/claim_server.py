@@ -46,7 +46,7 @@ class ClaimServer:
 
     def __init__(self, *, folder: str, token: str) -> None:
         self._folder: Final = os.fsencode(folder)
-        self._shown: Final = f"Bearer {token}".encode()
+        self._authorization: Final = f"Bearer {token}".encode()
         self._threads: Final = ThreadPoolExecutor(_THREADS, thread_name_prefix="file")
         self.asked_at = time.monotonic()
 
@@ -66,8 +66,8 @@ class ClaimServer:
     async def _guarded(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         if request.path == "/healthz":
             return await handler(request)
-        shown = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
-        if not hmac.compare_digest(shown, self._shown):
+        authorization = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
+        if not hmac.compare_digest(authorization, self._authorization):
             raise web.HTTPUnauthorized(text="the token of the claim's Secret is asked for\n")
         self.asked_at = time.monotonic()
         try:
@@ -93,8 +93,8 @@ class ClaimServer:
             file.close()
 
     async def _answer(self, request: web.Request, path: bytes, file: OpenFile) -> web.StreamResponse:
-        asked = request.http_range
-        begin, end, _ = slice(asked.start, asked.stop).indices(file.size)
+        byte_range = request.http_range
+        begin, end, _ = slice(byte_range.start, byte_range.stop).indices(file.size)
         is_part = "Range" in request.headers
         headers = {
             "ETag": file.etag,

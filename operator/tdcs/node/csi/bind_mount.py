@@ -121,8 +121,8 @@ def label_option(*, filesystems: Path = FILESYSTEMS) -> str:
     has no `seclabel` in its options: kubelet takes it for one without labels of single files, and no container runtime
     tries to relabel them, which a read-only volume refuses.
     """
-    known = filesystems.read_text(encoding="ascii").split()
-    return f',context="{SELINUX_CONTEXT}"' if "selinuxfs" in known else ""
+    names = filesystems.read_text(encoding="ascii").split()
+    return f',context="{SELINUX_CONTEXT}"' if "selinuxfs" in names else ""
 
 
 def refresh_overlay(*, point: str) -> None:

@@ -96,7 +96,7 @@ async def run(settings: PluginSettings, *, stop: asyncio.Event) -> None:
         tls = server_contexts(settings.trust)
         stack.enter_context(serve_metrics(registry, port=settings.metrics_port or None, tls=tls))
         # Before the service: what still waits when the plugin is stopped is answered while the views are looked after.
-        await stack.enter_async_context(_alongside(native.watch(), what="the views", stop=stop))
+        await stack.enter_async_context(_alongside(native.watch(), task_name="the views", stop=stop))
         node = node_service(volumes=volumes, node=settings.node)
         await stack.enter_async_context(_served(csi_socket, identity_service(), node, grace=_GRACE_SECONDS))
         # kubelet calls the plugin as soon as it sees the registration socket: hence second.
@@ -104,7 +104,7 @@ async def run(settings: PluginSettings, *, stop: asyncio.Event) -> None:
         await stack.enter_async_context(_served(registration_socket, registration))
         if settings.manifest_address:
             waits = _wait_report(settings, operator=settings.manifest_address)
-            work = _alongside(waits.run(), what="the reports of how long pods wait", stop=stop)
+            work = _alongside(waits.run(), task_name="the reports of how long pods wait", stop=stop)
             await stack.enter_async_context(work)
         _log.info("driver %s serves %s", names.CSI_DRIVER, csi_socket)
         await stop.wait()
@@ -133,14 +133,16 @@ def _wait_report(settings: PluginSettings, *, operator: str) -> ReadWaitReport:
 
 @contextlib.asynccontextmanager
 async def _alongside(
-    work: Coroutine[None, None, None], *, what: str, stop: asyncio.Event
+    work: Coroutine[None, None, None], *, task_name: str, stop: asyncio.Event
 ) -> AsyncIterator[None]:
     """Run something next to the server. When it breaks, the plugin ends, and kubelet starts it again."""
 
     def ended(task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and task.exception() is not None:
             _log.error(
-                "keeping %s broke down; the plugin ends to be started again", what, exc_info=task.exception()
+                "keeping %s broke down; the plugin ends to be started again",
+                task_name,
+                exc_info=task.exception(),
             )
             stop.set()
 

@@ -35,7 +35,7 @@ class _Views(Collector):
             labels=(*_LABELS, "form"),
         )
         used = GaugeMetricFamily(f"{prefix}_used", "1 while a pod has the view mounted.", labels=_LABELS)
-        kept = GaugeMetricFamily(
+        kept_bytes = GaugeMetricFamily(
             f"{prefix}_kept_bytes",
             "Bytes on the node's disk that only the view still holds: the worker has given the blocks up, and does "
             "not count them any more.",
@@ -62,14 +62,14 @@ class _Views(Collector):
             ):
                 files.add_metric([*labels, form], number)
             used.add_metric(labels, int(report.used))
-            kept.add_metric(labels, counts.kept_bytes)
+            kept_bytes.add_metric(labels, counts.kept_bytes)
             if report.manifest_age_seconds is not None:
                 age.add_metric(labels, report.manifest_age_seconds)
-            for what, number in (
+            for repair, number in (
                 ("relinked", done.relinked),
                 ("released", done.released),
                 ("refused", done.refused),
                 ("rebound", done.rebound),
             ):
-                repairs.add_metric([*labels, what], number)
-        return [files, used, kept, age, repairs]
+                repairs.add_metric([*labels, repair], number)
+        return [files, used, kept_bytes, age, repairs]

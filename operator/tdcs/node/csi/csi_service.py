@@ -85,7 +85,7 @@ def node_service(*, volumes: NodeVolumes, node: str) -> grpc.GenericRpcHandler:
             attributes.get("csi.storage.k8s.io/pod.namespace", "?"),
             attributes.get("csi.storage.k8s.io/pod.name", "?"),
         )
-        what = f"publish of volume {request.volume_id} for pod {pod}"
+        call = f"publish of volume {request.volume_id} for pod {pod}"
         started = time.monotonic()
         try:
             _check_capability(request.volume_capability)
@@ -93,19 +93,19 @@ def node_service(*, volumes: NodeVolumes, node: str) -> grpc.GenericRpcHandler:
             volume = parse_volume(attributes=attributes)
             await volumes.publish(volume=volume, target=request.target_path)
         except tuple(_STATUS) as error:
-            await _refuse(context, error, what=what, volume=request.volume_id)
+            await _refuse(context, error, call=call, volume=request.volume_id)
         where = f"{volume.path} of CacheCluster {volume.cluster} at {request.target_path}"
-        _audit.info("%s: %s in %.0f ms", what, where, _milliseconds(started))
+        _audit.info("%s: %s in %.0f ms", call, where, _milliseconds(started))
         return Published()
 
     async def unpublish(request: Any, context: Context) -> Message:
-        what = f"unpublish of volume {request.volume_id}"
+        call = f"unpublish of volume {request.volume_id}"
         started = time.monotonic()
         try:
             await volumes.unpublish(target=request.target_path)
         except tuple(_STATUS) as error:
-            await _refuse(context, error, what=what, volume=request.volume_id)
-        _audit.info("%s: %s is gone in %.0f ms", what, request.target_path, _milliseconds(started))
+            await _refuse(context, error, call=call, volume=request.volume_id)
+        _audit.info("%s: %s is gone in %.0f ms", call, request.target_path, _milliseconds(started))
         return Unpublished()
 
     async def get_capabilities(_request: Any, _context: Context) -> Message:
@@ -174,9 +174,9 @@ def _check_capability(capability: Any) -> None:
         )
 
 
-async def _refuse(context: Context, error: Exception, *, what: str, volume: str) -> None:
+async def _refuse(context: Context, error: Exception, *, call: str, volume: str) -> None:
     """End the call with the error's status; does not return. kubelet makes the text an event of the pod."""
-    _log.warning("%s failed: %s", what, error)
+    _log.warning("%s failed: %s", call, error)
     await context.abort(_STATUS[type(error)], f"{_owner(volume)}: {error}")
 
 

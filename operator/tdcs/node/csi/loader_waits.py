@@ -50,18 +50,18 @@ class LoaderWaits:
     def of(self, pod: str) -> LoopWaits | None:
         """Summed over the pod's processes; None when none of them watches a loader."""
         # Pods with hostIPC share the host's: whose files are there is not known.
-        seen: set[tuple[int, int]] = set()
+        places: set[tuple[int, int]] = set()
         host = self._device_of_host()
-        found = []
+        waits = []
         for process in self._pods.processes(pod):
             with contextlib.suppress(OSError), self._shared_memory(str(process)) as folder:
                 if os.fstat(folder).st_dev != host:
-                    found += _waits(folder, seen)
-        if not found:
+                    waits += _waits(folder, places)
+        if not waits:
             return None
         return LoopWaits(
-            seconds=min(sum(each.seconds for each in found), MOST_SECONDS),
-            waited=min(sum(each.waited for each in found), MOST_SECONDS),
+            seconds=min(sum(wait.seconds for wait in waits), MOST_SECONDS),
+            waited=min(sum(wait.waited for wait in waits), MOST_SECONDS),
         )
 
     def _device_of_host(self) -> int | None:
@@ -83,7 +83,7 @@ class LoaderWaits:
             yield folder
 
 
-def _waits(folder: int, seen: set[tuple[int, int]]) -> list[LoopWaits]:
+def _waits(folder: int, places: set[tuple[int, int]]) -> list[LoopWaits]:
     """What the files of a folder say; containers of a pod that share the folder count once, by `seen`."""
     with os.scandir(folder) as entries:
         names = [
@@ -91,7 +91,7 @@ def _waits(folder: int, seen: set[tuple[int, int]]) -> list[LoopWaits]:
             for entry in itertools.islice(entries, _MOST_ENTRIES)
             if entry.name.startswith(PREFIX) and not entry.name.endswith(_WRITTEN)
         ]
-    found = []
+    waits = []
     for name in names[:_MOST_FILES]:
         with contextlib.suppress(OSError, msgspec.DecodeError):
             # Without O_NONBLOCK a pipe of that name would be waited for.
@@ -99,9 +99,9 @@ def _waits(folder: int, seen: set[tuple[int, int]]) -> list[LoopWaits]:
             try:
                 status = os.fstat(file)
                 place = (status.st_dev, status.st_ino)
-                if stat.S_ISREG(status.st_mode) and place not in seen:
-                    seen.add(place)
-                    found.append(msgspec.json.decode(os.read(file, _MOST_BYTES), type=LoopWaits))
+                if stat.S_ISREG(status.st_mode) and place not in places:
+                    places.add(place)
+                    waits.append(msgspec.json.decode(os.read(file, _MOST_BYTES), type=LoopWaits))
             finally:
                 os.close(file)
-    return found
+    return waits

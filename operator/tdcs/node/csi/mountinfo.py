@@ -51,11 +51,11 @@ def read() -> list[MountLine]:
 
 def top(*, mounts: Iterable[MountLine], point: str) -> MountLine | None:
     """The mount that is seen at the path `point`, or None if nothing is mounted exactly there."""
-    found = None
+    top_mount = None
     for mount in mounts:
         if mount.point == point:
-            found = mount
-    return found
+            top_mount = mount
+    return top_mount
 
 
 def namespaces(proc: Path) -> Iterator[list[MountLine]]:
@@ -64,20 +64,20 @@ def namespaces(proc: Path) -> Iterator[list[MountLine]]:
     What is mounted after a container has begun reaches it only if its volumeMount has mountPropagation HostToContainer.
     kubelet does not tell the plugin which has; the containers' own lists of mounts do.
     """
-    seen = set()
+    namespaces = set()
     for entry in os.scandir(proc):
         if not entry.name.isdigit():
             continue
         try:
             # One with a root of its own sees a part of its namespace only.
             namespace = os.readlink(f"{entry.path}/ns/mnt"), os.readlink(f"{entry.path}/root")
-            if namespace in seen:
+            if namespace in namespaces:
                 continue
             with open(f"{entry.path}/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
                 mounts = parse(lines=lines)
         except OSError:
             continue  # it has ended meanwhile
-        seen.add(namespace)
+        namespaces.add(namespace)
         yield mounts
 
 

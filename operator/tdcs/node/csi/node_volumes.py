@@ -122,14 +122,14 @@ class NodeVolumes:
 
 
 def _show(*, source: OpenSource, target: str) -> None:
-    shown = mountinfo.top(mounts=mountinfo.read(), point=target)
-    if shown is not None:
-        if shown.shows == source.shows and "ro" in shown.options:
+    mounted = mountinfo.top(mounts=mountinfo.read(), point=target)
+    if mounted is not None:
+        if mounted.shows == source.shows and "ro" in mounted.options:
             return
         # Another file system or folder: most likely over a client's mount that has since been replaced.
-        _log.info("replacing what is mounted at %s (%s, %s)", target, shown.filesystem, shown.root)
+        _log.info("replacing what is mounted at %s (%s, %s)", target, mounted.filesystem, mounted.root)
     try:
-        if shown is not None:
+        if mounted is not None:
             bind_mount.detach(target=target)
         # Safe only now: on a mount point this would ask a file system that may be dead.
         os.makedirs(target, mode=0o750, exist_ok=True)

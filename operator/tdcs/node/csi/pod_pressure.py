@@ -42,33 +42,35 @@ class PodPressures:
         if group is None:
             return None
         try:
-            said = _SOME.search((group[0] / "io.pressure").read_text(encoding="ascii"))
+            total = _SOME.search((group[0] / "io.pressure").read_text(encoding="ascii"))
         except OSError:
             self._groups.pop(pod, None)
             return None
-        return Pressure(began=group[1], waited=int(said[1]) / 1e6) if said else None
+        return Pressure(began=group[1], waited=int(total[1]) / 1e6) if total else None
 
     def processes(self, pod: str) -> list[int]:
         """A process of each control group of a pod, so one of each container at least."""
         group = self._group(pod)
-        found = []
+        processes = []
         for folder, _, _ in itertools.islice(os.walk(group[0]), _MOST_GROUPS) if group else ():
             try:
                 with open(f"{folder}/cgroup.procs", encoding="ascii") as file:
-                    found += [int(line) for line in itertools.islice(file, 1)]
+                    processes += [int(line) for line in itertools.islice(file, 1)]
             except OSError:
                 continue  # it has ended since
-        return found
+        return processes
 
     def _group(self, pod: str) -> tuple[Path, float] | None:
         """The folder of a pod's control group, and when it was made."""
         group = self._groups.get(pod)
         if group is None:
-            found = next(_groups(str(self._root), {f"pod{pod}", f"pod{pod.replace('-', '_')}"}, _DEPTH), None)
-            if found is None:
+            folder = next(
+                _groups(str(self._root), {f"pod{pod}", f"pod{pod.replace('-', '_')}"}, _DEPTH), None
+            )
+            if folder is None:
                 return None
             try:
-                group = self._groups[pod] = (found, found.stat().st_ctime)
+                group = self._groups[pod] = (folder, folder.stat().st_ctime)
             except OSError:
                 return None  # it has ended since
         return group
@@ -78,7 +80,7 @@ class PodPressures:
             del self._groups[pod]
 
 
-def _groups(folder: str, wanted: set[str], depth: int) -> Iterator[Path]:
+def _groups(folder: str, group_names: set[str], depth: int) -> Iterator[Path]:
     """Groups of a pod: kubelet's are below others with `kube` in their names, whichever driver made them."""
     try:
         with os.scandir(folder) as entries:
@@ -90,8 +92,8 @@ def _groups(folder: str, wanted: set[str], depth: int) -> Iterator[Path]:
         return
     for path in inside:
         name = os.path.basename(path).removesuffix(".slice")
-        if any(name == each or name.endswith(f"-{each}") for each in wanted):
+        if any(name == group_name or name.endswith(f"-{group_name}") for group_name in group_names):
             if os.path.isdir(path):
                 yield Path(path)
         elif depth > 1 and os.path.isdir(path):
-            yield from _groups(path, wanted, depth - 1)
+            yield from _groups(path, group_names, depth - 1)

@@ -73,8 +73,8 @@ class ReadWaitReport:
 
     def report(self) -> None:
         """Send what has changed since the operator took the last report."""
-        found = self.look()
-        changed = [waits for pod, waits in found.items() if _notable(self._reported.get(pod), waits)]
+        waits_by_pod = self.look()
+        changed = [waits for pod, waits in waits_by_pod.items() if _notable(self._reported.get(pod), waits)]
         if not changed:
             return
         body = msgspec.json.encode(ReadWaits(node=self._node, pods=tuple(changed)))
@@ -83,7 +83,7 @@ class ReadWaitReport:
         except OSError as error:
             _log.info("the operator does not take how long pods waited: %s; it is tried again", error)
             return
-        self._reported = {pod: self._reported.get(pod, waits) for pod, waits in found.items()} | {
+        self._reported = {pod: self._reported.get(pod, waits) for pod, waits in waits_by_pod.items()} | {
             waits.pod: waits for waits in changed
         }
 
@@ -93,31 +93,31 @@ class ReadWaitReport:
         mounting = set(self._mounting())
         if self._pressures is not None:
             self._pressures.keep(mounting)
-        found = {}
+        waits_by_pod = {}
         for pod in mounting | table.keys():
             waits = self._of(pod, table.get(pod), mounts=pod in mounting)
             if pod in mounting:
                 waits = self._with_loop(pod, waits)
             if waits is not None:
-                found[pod] = waits
-        return found
+                waits_by_pod[pod] = waits
+        return waits_by_pod
 
     def _of(self, pod: str, wait: PodWait | None, *, mounts: bool) -> PodReadWaits | None:
         pressure = self._pressures.of(pod) if self._pressures is not None and mounts else None
         before = self._reported.get(pod)
         peer, source = (wait.peer, wait.source) if wait is not None else (0.0, 0.0)
-        known = before if before is not None else PodReadWaits(pod=pod, seconds=0.0)
+        pod_waits = before if before is not None else PodReadWaits(pod=pod, seconds=0.0)
         if pressure is not None:
             seconds = max(self._clock() - pressure.began, 0.0)
             disk = max(pressure.waited - peer - source, 0.0)
-            return replace(known, seconds=seconds, peer=peer, source=source, disk=disk)
+            return replace(pod_waits, seconds=seconds, peer=peer, source=source, disk=disk)
         if wait is None:
             return before  # it has ended: what was known of it stays
         disk_before = before.disk if before is not None else None
         seconds = max(wait.last - wait.began, 0.0)
         if before is not None and disk_before is not None:
             seconds = max(seconds, before.seconds)
-        return replace(known, seconds=seconds, peer=peer, source=source)
+        return replace(pod_waits, seconds=seconds, peer=peer, source=source)
 
     def _with_loop(self, pod: str, waits: PodReadWaits | None) -> PodReadWaits | None:
         """With what its training loops say; what was known of them stays when they have ended."""

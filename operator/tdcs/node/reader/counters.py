@@ -53,8 +53,8 @@ class Counters:
         self._numbers: Final = memoryview(self._memory).cast("q")
         self._places: Final[dict[int, int]] = {}
 
-    def add(self, version: int, what: Count, amount: int = 1) -> None:
-        self._numbers[self._place(version) + what] += amount
+    def add(self, version: int, count: Count, amount: int = 1) -> None:
+        self._numbers[self._place(version) + count] += amount
 
     def answered(self, version: int, origin: Count, *, size: int, nanoseconds: int) -> None:
         """A read was answered: `origin` is the count of such reads; their bytes and their time follow it."""
@@ -63,9 +63,9 @@ class Counters:
         numbers[place + 1] += size
         numbers[place + 2] += nanoseconds
 
-    def get(self, version: int, what: Count) -> int:
+    def get(self, version: int, count: Count) -> int:
         place = self._find(version)
-        return int(self._numbers[place + what]) if place is not None else 0
+        return int(self._numbers[place + count]) if place is not None else 0
 
     def keep(self, versions: Container[int]) -> None:
         """Keep the rows of these versions; those of others are for versions that come."""
@@ -78,16 +78,16 @@ class Counters:
     def _place(self, version: int) -> int:
         place = self._places.get(version)
         if place is None:
-            found = self._find(version)
-            if found is None:
-                found = next((each for each in _PLACES if not self._numbers[each + _OWNER]), _SHARED)
-                if found != _SHARED:
-                    self._numbers[found + _OWNER] = version
-            place = self._places[version] = found
+            row = self._find(version)
+            if row is None:
+                row = next((free for free in _PLACES if not self._numbers[free + _OWNER]), _SHARED)
+                if row != _SHARED:
+                    self._numbers[row + _OWNER] = version
+            place = self._places[version] = row
         return place
 
     def _find(self, version: int) -> int | None:
-        return next((each for each in _PLACES if self._numbers[each + _OWNER] == version), None)
+        return next((place for place in _PLACES if self._numbers[place + _OWNER] == version), None)
 
     def beat(self, *, pid: int, buffered: int) -> None:
         self._numbers[_BEAT] = time.monotonic_ns()

@@ -114,14 +114,14 @@ class Unsupported(Exception):
 
 
 def _inode(node: int) -> int:
-    own = node & _OWN_NUMBERS
-    return own + 1 if own != node else _OWN_NUMBERS + 1
+    file_number = node & _OWN_NUMBERS
+    return file_number + 1 if file_number != node else _OWN_NUMBERS + 1
 
 
-def _flat(found: Attributes) -> tuple[int, ...]:
-    mode, links = (_FILE_MODE, 1) if found.is_file else (_FOLDER_MODE, 2)
-    blocks, time = (found.size + 511) >> 9, found.time
-    return (_inode(found.node), found.size, blocks, time, time, time, 0, 0, 0, mode, links, 0, 0, 0, 4096, 0)
+def _flat(attrs: Attributes) -> tuple[int, ...]:
+    mode, links = (_FILE_MODE, 1) if attrs.is_file else (_FOLDER_MODE, 2)
+    blocks, time = (attrs.size + 511) >> 9, attrs.time
+    return (_inode(attrs.node), attrs.size, blocks, time, time, time, 0, 0, 0, mode, links, 0, 0, 0, 4096, 0)
 
 
 def init_answer(request: bytes | memoryview, *, unique: int) -> bytes:
@@ -144,8 +144,8 @@ def init_answer(request: bytes | memoryview, *, unique: int) -> bytes:
 
 def thread_of(request: bytes | memoryview) -> int:
     """The thread that asks, as the process that mounted the file system sees it; 0: it cannot see it."""
-    found: int = _THREAD.unpack_from(request, _THREAD_AT)[0]
-    return found
+    thread: int = _THREAD.unpack_from(request, _THREAD_AT)[0]
+    return thread
 
 
 def is_signalled(request: bytes | memoryview) -> bool:
@@ -167,10 +167,10 @@ def invalidation(node: int, *, offset: int, length: int) -> bytes:
     return _INVALIDATION.pack(_INVALIDATION.size, _INVALIDATE_INODE, 0, node, offset, length)
 
 
-def entry_answer(unique: int, found: Attributes, *, seconds: int = FOR_EVER) -> bytes:
+def entry_answer(unique: int, attrs: Attributes, *, seconds: int = FOR_EVER) -> bytes:
     """The answer to LOOKUP; the kernel asks again after so many seconds."""
     return _ENTRY_ANSWER.pack(
-        *(_ENTRY_ANSWER.size, 0, unique, found.node, 0, seconds, seconds, 0, 0), *_flat(found)
+        *(_ENTRY_ANSWER.size, 0, unique, attrs.node, 0, seconds, seconds, 0, 0), *_flat(attrs)
     )
 
 
@@ -179,17 +179,17 @@ def no_entry_answer(unique: int) -> bytes:
     return _ENTRY_ANSWER.pack(_ENTRY_ANSWER.size, 0, unique, 0, 0, FOR_EVER, 0, 0, 0, *([0] * 16))
 
 
-def attribute_answer(unique: int, found: Attributes) -> bytes:
-    return _ATTRIBUTE_ANSWER.pack(_ATTRIBUTE_ANSWER.size, 0, unique, FOR_EVER, 0, 0, *_flat(found))
+def attribute_answer(unique: int, attrs: Attributes) -> bytes:
+    return _ATTRIBUTE_ANSWER.pack(_ATTRIBUTE_ANSWER.size, 0, unique, FOR_EVER, 0, 0, *_flat(attrs))
 
 
-def directory_entry(found: Attributes, *, name: bytes, following: int, plus: bool) -> bytes:
+def directory_entry(attrs: Attributes, *, name: bytes, following: int, plus: bool) -> bytes:
     """An entry of a folder; with `plus`, its attributes as well. The next one is asked for by `following`."""
-    kind = FILE_KIND if found.is_file else FOLDER_KIND
+    kind = FILE_KIND if attrs.is_file else FOLDER_KIND
     entry = (
-        DIRECTORY_ENTRY.pack(_inode(found.node), following, len(name), kind) + name + bytes(-len(name) % 8)
+        DIRECTORY_ENTRY.pack(_inode(attrs.node), following, len(name), kind) + name + bytes(-len(name) % 8)
     )
-    return _ENTRY.pack(found.node, 0, FOR_EVER, FOR_EVER, 0, 0, *_flat(found)) + entry if plus else entry
+    return _ENTRY.pack(attrs.node, 0, FOR_EVER, FOR_EVER, 0, 0, *_flat(attrs)) + entry if plus else entry
 
 
 def statfs_answer(unique: int) -> bytes:

@@ -123,9 +123,9 @@ class Monitor:
                 # An operator that has only started, or stands by, knows no agent yet: what is known stays.
                 time.sleep(_PAUSE_SECONDS)
             elif table.revision != revision:
-                found = msgspec.structs.replace(table, holders=tuple(_resolved(table)))
+                resolved = msgspec.structs.replace(table, holders=tuple(_resolved(table)))
                 try:
-                    write_atomically(self._folder.holders / name, msgspec.msgpack.encode(found))
+                    write_atomically(self._folder.holders / name, msgspec.msgpack.encode(resolved))
                 except OSError as error:  # a full disk, say
                     _log.warning("who holds %s cannot be kept: %s; the last answer counts", name, error)
                     time.sleep(_PAUSE_SECONDS)
@@ -154,16 +154,16 @@ class Monitor:
 
 def _resolved(table: HolderTable) -> list[Holder]:
     """The holders with numeric addresses, so that no reader waits for DNS; those without one are left out."""
-    found: list[Holder] = []
-    known: dict[str, str] = {}
+    holders: list[Holder] = []
+    addresses: dict[str, str] = {}
     for holder in table.holders:
         host, _, port = holder.address.rpartition(":")
-        if host not in known:
+        if host not in addresses:
             with suppress(OSError):
-                known[host] = _numeric(host)
-        if host in known:
-            found.append(msgspec.structs.replace(holder, address=f"{known[host]}:{port}"))
-    return found
+                addresses[host] = _numeric(host)
+        if host in addresses:
+            holders.append(msgspec.structs.replace(holder, address=f"{addresses[host]}:{port}"))
+    return holders
 
 
 def _numeric(host: str) -> str:

@@ -57,7 +57,7 @@ def hold(settings: HolderSettings) -> None:
             path=place.socket,
             user=user,
             reserve=start_reserve if settings.reserve else None,
-            kept=keepers.any,
+            is_kept=keepers.any,
         ).run()
     except (OSError, Unsupported) as error:
         raise click.ClickException(f"the file system cannot be mounted at {place.point}: {error}") from error

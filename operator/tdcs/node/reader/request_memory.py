@@ -141,15 +141,15 @@ class RequestMemory:
         if os.fstat(memory).st_size < _MEMORY_BYTES:
             os.ftruncate(memory, _MEMORY_BYTES)  # of a holder of another version
         self._regions: Final = [_Region(memory, number) for number in range(REGIONS)]
-        own = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
-        self._rest: Final = memoryview(mmap.mmap(-1, REQUEST_BYTES - PLACE_BYTES, flags=own))
-        self._own: _Region | None = None
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
+        self._overflow: Final = memoryview(mmap.mmap(-1, REQUEST_BYTES - PLACE_BYTES, flags=flags))
+        self._region: _Region | None = None
         self._released: Final[list[int]] = []  # a heap
         self._next = 0
         self._ready = 0
         self._taken_over: Final[set[int]] = set()
         self._copied: Final[set[int]] = set()
-        self._left: list[Left] | None = None
+        self._left_requests: list[Left] | None = None
         with self._turn():
             for region in self._regions:
                 if region.words[_Word.FORMAT] != _FORMAT:
@@ -164,7 +164,7 @@ class RequestMemory:
     def is_served(self) -> bool:
         """Whether another process serves, and is alive."""
         now = time.monotonic_ns()
-        return any(region.is_held(now) for region in self._regions if region is not self._own)
+        return any(region.is_held(now) for region in self._regions if region is not self._region)
 
     def is_left(self) -> bool:
         """Whether a process serves no more that has served."""
@@ -187,7 +187,7 @@ class RequestMemory:
         with self._turn():
             if self.is_served():
                 return False
-            self._left = self._take_region()
+            self._left_requests = self._take_region()
             return True
 
     def take_over(self) -> list[Left]:
@@ -196,87 +196,87 @@ class RequestMemory:
         Raises:
             OSError: all regions are held, by processes that hang.
         """
-        if self._own is None:
+        if self._region is None:
             with self._turn():
-                self._left = self._take_region()
-        found, self._left = self._left or [], None
-        return found
+                self._left_requests = self._take_region()
+        requests, self._left_requests = self._left_requests or [], None
+        return requests
 
     def _take_region(self) -> list[Left]:
         now = time.monotonic_ns()
-        self._own = self._acquire(now)
+        self._region = self._acquire(now)
         return self._adopt(now)
 
     def beat(self) -> None:
         """Say that this process serves on. A few times a second."""
-        if self._own is not None:
-            self._own.words[_Word.BEAT] = time.monotonic_ns()
+        if self._region is not None:
+            self._region.words[_Word.BEAT] = time.monotonic_ns()
 
     def is_taken_over(self) -> bool:
         """Whether another process has taken this one for dead: it is to end."""
-        return self._own is not None and self._own.words[_Word.STATE] == _State.TAKEN_OVER
+        return self._region is not None and self._region.words[_Word.STATE] == _State.TAKEN_OVER
 
     def leave(self) -> None:
         """End the turn: the next process takes over what is left."""
-        if self._own is not None and self._own.words[_Word.STATE] == _State.SERVES:
-            self._own.words[_Word.STATE] = _State.LEFT
+        if self._region is not None and self._region.words[_Word.STATE] == _State.SERVES:
+            self._region.words[_Word.STATE] = _State.LEFT
 
     def strays(self) -> list[Left]:
         """Take over what processes that were taken for dead have taken from the kernel since. A few times a second."""
-        found = []
+        requests = []
         for number in tuple(self._taken_over):
             region = self._regions[number]
             ended = region.has_ended() or region.words[_Word.STATE] != _State.TAKEN_OVER
             if region.words[_Word.STATE] == _State.TAKEN_OVER:
-                found += self._copy(number)
+                requests += self._copy(number)
             if ended:
                 self._taken_over.discard(number)
         if not self._taken_over:
             self._copied.clear()
-        return found
+        return requests
 
     def request(self, place: int) -> memoryview:
-        assert self._own is not None
-        return self._own.place(place)
+        assert self._region is not None
+        return self._region.place(place)
 
     def take_in_hand(self, place: int, tries: int = 0) -> None:
         """A request is being worked on: if this process hangs now, it may be why."""
-        assert self._own is not None
-        self._own.words[_Word.TRIES] = tries
-        self._own.words[_Word.IN_HAND] = place + 1
+        assert self._region is not None
+        self._region.words[_Word.TRIES] = tries
+        self._region.words[_Word.IN_HAND] = place + 1
 
     def put_down(self) -> None:
-        assert self._own is not None
-        self._own.words[_Word.IN_HAND] = 0
+        assert self._region is not None
+        self._region.words[_Word.IN_HAND] = 0
 
     def read(self, session: int) -> int:
         """Read a request from the kernel into the first free place; its number. Raises OSError."""
-        assert self._own is not None
+        assert self._region is not None
         place = self._take()
         try:
-            os.readv(session, (self._own.place(place), self._rest))
+            os.readv(session, (self._region.place(place), self._overflow))
         except OSError:
             heapq.heappush(self._released, place)
             raise
         return place
 
     def release(self, place: int) -> None:
-        assert self._own is not None
-        self._own.place(place)[:_LENGTH_BYTES] = _FREE
+        assert self._region is not None
+        self._region.place(place)[:_LENGTH_BYTES] = _FREE
         heapq.heappush(self._released, place)
 
     def _take(self) -> int:
         """A free place, which has its memory: a process that is killed, or has no memory left, while the kernel copies
         a request into a page that is not there yet would lose the request."""
-        assert self._own is not None
+        assert self._region is not None
         if self._released:
             return heapq.heappop(self._released)
         if self._next >= self._ready:
             begin, end = self._next * PLACE_BYTES, min(self._next + _STEP, PLACES) * PLACE_BYTES
             for at in range(begin, end, _PAGE):
-                self._own.places[at : at + _LENGTH_BYTES] = _FREE
+                self._region.places[at : at + _LENGTH_BYTES] = _FREE
             self._ready = end // PLACE_BYTES
-            self._own.words[_Word.USED] = self._ready
+            self._region.words[_Word.USED] = self._ready
         self._next += 1
         return self._next - 1
 
@@ -294,25 +294,25 @@ class RequestMemory:
         raise OSError(f"{REGIONS} processes of the reader hang; see why in their logs, and reboot the node")
 
     def _adopt(self, now: int) -> list[Left]:
-        found = []
+        requests = []
         # Those that were taken over before come last: what is theirs may be in one of the others, too.
         for number, region in sorted(
-            enumerate(self._regions), key=lambda each: each[1].words[_Word.STATE] == _State.TAKEN_OVER
+            enumerate(self._regions), key=lambda numbered: numbered[1].words[_Word.STATE] == _State.TAKEN_OVER
         ):
             state = region.words[_Word.STATE]
-            if region is self._own or state == _State.FREE or region.is_held(now):
+            if region is self._region or state == _State.FREE or region.is_held(now):
                 continue
             if state == _State.TAKEN_OVER and region.has_ended():
                 continue
             self._taken_over.add(number)
-            found += self._copy(number)
+            requests += self._copy(number)
             # In this order: what dies in between leaves both, and the kernel takes one answer only.
             region.words[_Word.STATE] = _State.TAKEN_OVER
-        return found
+        return requests
 
     def _copy(self, number: int) -> list[Left]:
         """Copy the requests of a region that were not copied before."""
-        region, found = self._regions[number], []
+        region, requests = self._regions[number], []
         in_hand = region.words[_Word.IN_HAND] - 1
         for place in region.used():
             content = bytes(region.place(place))
@@ -320,10 +320,10 @@ class RequestMemory:
             if unique in self._copied or not self.free:
                 continue
             self._copied.add(unique)
-            own = self._take()
-            self.request(own)[:] = content
-            found.append(Left(own, region.words[_Word.TRIES] + 1 if place == in_hand else 0))
-        return found
+            own_place = self._take()
+            self.request(own_place)[:] = content
+            requests.append(Left(own_place, region.words[_Word.TRIES] + 1 if place == in_hand else 0))
+        return requests
 
     @contextmanager
     def _turn(self) -> Iterator[None]:

@@ -50,16 +50,18 @@ def serve(
     """
     if user is not None:
         child_process.give_up_root(user)
-    own = ReaderFolder(folder)
-    own.prepare()
-    present, memory = ReadersPresent(own.readers), RequestMemory(session.memory)
+    reader_folder = ReaderFolder(folder)
+    reader_folder.prepare()
+    present, memory = ReadersPresent(reader_folder.readers), RequestMemory(session.memory)
     gc.freeze()
     starts = child_process.StartRate()
     while True:
         _wait_until_none(present, memory)
         time.sleep(starts.left())
         starts.note()
-        turn = child_process.start(lambda: _take_turn(session, own=own, node=node, trust=trust))
+        turn = child_process.start(
+            lambda: _take_turn(session, reader_folder=reader_folder, node=node, trust=trust)
+        )
         while not os.waitpid(turn, os.WNOHANG)[0] and started(turn):
             time.sleep(_TURN_SECONDS)
 
@@ -74,15 +76,19 @@ def _wait_until_none(present: ReadersPresent, memory: RequestMemory) -> None:
             return
 
 
-def _take_turn(session: Session, *, own: ReaderFolder, node: str, trust: Path | None) -> None:
+def _take_turn(session: Session, *, reader_folder: ReaderFolder, node: str, trust: Path | None) -> None:
     """Serve until a reader is there. Raises SessionEndedError."""
-    present, disks, memory = ReadersPresent(own.readers), LocalDisks(), RequestMemory(session.memory)
-    versions = OpenVersions(folder=own, node=node, disks=disks)
+    present, disks, memory = (
+        ReadersPresent(reader_folder.readers),
+        LocalDisks(),
+        RequestMemory(session.memory),
+    )
+    versions = OpenVersions(folder=reader_folder, node=node, disks=disks)
     if not versions.open_all():
         # Of a newer format than this process knows, perhaps: reads wait for a reader, as they would without it.
         time.sleep(_PAUSE_SECONDS)
         return
-    lock = os.open(own.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = os.open(reader_folder.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     wait_for_turn(lock, memory, is_reserve=True)
 
     def is_over() -> bool:
@@ -98,7 +104,7 @@ def _take_turn(session: Session, *, own: ReaderFolder, node: str, trust: Path | 
         patience_seconds=_PATIENCE_SECONDS,
         tls=client_contexts(trust),
         until=is_over,
-        pods=open_pod_clock(own.pod_waits),
+        pods=open_pod_clock(reader_folder.pod_waits),
         memory=memory,
         disks=disks,
         lock=lock,

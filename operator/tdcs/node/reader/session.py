@@ -71,13 +71,13 @@ def _device(point: str) -> str:
     """Number of the session's device, from mountinfo: to ask the file system itself would wait for a reader."""
     resolved = os.path.realpath(os.path.dirname(point)) + "/" + os.path.basename(point)
     text = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
-    found = ""
+    device = ""
     for line in text.splitlines():
         before, _, after = line.partition(" - ")
         fields = before.split(" ")
         if after.startswith(f"{names.READER_FILE_SYSTEM} ") and fields[4] == resolved:
-            found = fields[2]
-    return found
+            device = fields[2]
+    return device
 
 
 def _answer_init(fd: int) -> None:

@@ -75,7 +75,7 @@ class SessionHolder:
         user: int | None = None,
         give_back_seconds: float = GIVE_BACK_SECONDS,
         reserve: Callable[[Session], int] | None = None,
-        kept: Callable[[], bool] | None = None,
+        is_kept: Callable[[], bool] | None = None,
     ) -> None:
         self._point: Final = point
         self._path: Final = path
@@ -84,7 +84,7 @@ class SessionHolder:
         self._session: Session | None = None
         self._waiting: list[socket.socket] = []
         self._start_reserve: Final = reserve
-        self._kept: Final = kept
+        self._is_kept: Final = is_kept
         self._gave_at = -JOIN_SECONDS
         self._stopping = False
         self._reserve = 0
@@ -113,11 +113,11 @@ class SessionHolder:
         poll.register(woken, select.POLLIN)
         while not self._stopping:
             self._keep_reserve()
-            left = until - time.monotonic() if self._session is None else _RESERVE_SECONDS
-            if self._session is None and left <= 0:
+            seconds = until - time.monotonic() if self._session is None else _RESERVE_SECONDS
+            if self._session is None and seconds <= 0:
                 self._mount()
                 continue
-            if (listener.fileno(), select.POLLIN) in poll.poll(1000 * left):
+            if (listener.fileno(), select.POLLIN) in poll.poll(1000 * seconds):
                 connection, _ = listener.accept()
                 self._serve(connection, woken=woken)
         self._leave()
@@ -127,10 +127,10 @@ class SessionHolder:
 
     def _leave(self) -> None:
         """Take the session away if no reader keeps it: it would stay mounted, dead, when this process has ended."""
-        if self._session is None or self._kept is None:
+        if self._session is None or self._is_kept is None:
             return
         until = time.monotonic() + LEAVE_SECONDS
-        while self._kept() or time.monotonic() < self._gave_at + JOIN_SECONDS:
+        while self._is_kept() or time.monotonic() < self._gave_at + JOIN_SECONDS:
             if time.monotonic() >= until:
                 _log.info("a reader keeps the session at %s", self._point)
                 return
@@ -167,16 +167,16 @@ class SessionHolder:
         poll.poll(1000 * CALLER_SECONDS)
         connection.setblocking(False)
         try:
-            said, fds, _, _ = socket.recv_fds(connection, 64, 2)
+            message, fds, _, _ = socket.recv_fds(connection, 64, 2)
         except OSError:
             connection.close()
             return
-        if said == _OFFER and len(fds) == 2:
+        if message == _OFFER and len(fds) == 2:
             self._take_back(connection, Session(*fds))
             return
         for fd in fds:
             os.close(fd)
-        if said != _ASK:
+        if message != _ASK:
             connection.close()
         elif self._session is None:
             self._waiting.append(connection)
@@ -194,8 +194,8 @@ class SessionHolder:
         with suppress(OSError), connection:
             connection.send(answer)
         waiting, self._waiting = self._waiting, []
-        for each in waiting:
-            self._give(each)
+        for waiter in waiting:
+            self._give(waiter)
 
     def _give(self, connection: socket.socket) -> None:
         assert self._session is not None
@@ -218,8 +218,8 @@ def ask(*, path: Path, patience: float = _ANSWER_SECONDS) -> Session:
                 connection.settimeout(max(0.1, until - time.monotonic()))
                 connection.connect(str(path))
                 connection.send(_ASK)
-                said, fds, _, _ = socket.recv_fds(connection, 64, 2)
-                if said == _GIVEN and len(fds) == 2:
+                message, fds, _, _ = socket.recv_fds(connection, 64, 2)
+                if message == _GIVEN and len(fds) == 2:
                     return Session(*fds)
         except OSError as error:
             reason = str(error)
@@ -232,7 +232,7 @@ def ask(*, path: Path, patience: float = _ANSWER_SECONDS) -> Session:
         time.sleep(0.05)
 
 
-def offer(kept: Session, *, path: Path) -> bool:
+def offer(session: Session, *, path: Path) -> bool:
     """Give a session to a holder that may have lost it; False when it has another one by now.
 
     Raises:
@@ -241,5 +241,5 @@ def offer(kept: Session, *, path: Path) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         connection.settimeout(_ANSWER_SECONDS)
         connection.connect(str(path))
-        socket.send_fds(connection, [_OFFER], list(kept))
+        socket.send_fds(connection, [_OFFER], list(session))
         return connection.recv(64) == _KEPT

@@ -111,16 +111,16 @@ class Supervisor:
 
     def _follow_holder(self, session: Session, present: tuple[int, int]) -> tuple[int, int]:
         """Give a new holder the session, which it may have lost with its process."""
-        found = _socket_of_holder(self._folder.socket)
-        if found in (_NO_SOCKET, present):
+        identity = _socket_of_holder(self._folder.socket)
+        if identity in (_NO_SOCKET, present):
             return present
         try:
-            kept = session_holder.offer(session, path=self._folder.socket)
+            accepted = session_holder.offer(session, path=self._folder.socket)
         except OSError as error:
             _log.info("a new holder does not answer yet: %s", error)
             return present
-        if kept:
-            return found
+        if accepted:
+            return identity
         self._end()
         raise session_holder.HolderError("the holder has a new session: the file system was mounted again")
 
@@ -196,7 +196,7 @@ def _wake_on_signals() -> int:
 def _socket_of_holder(path: Path) -> tuple[int, int]:
     """Identity of the holder's socket: a new one may have the inode of the one before, but is younger."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return _NO_SOCKET
-    return found.st_ino, found.st_ctime_ns
+    return status.st_ino, status.st_ctime_ns

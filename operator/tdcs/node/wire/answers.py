@@ -33,7 +33,7 @@ Q = TypeVar("Q", bound=Asked)
 class Chunk(NamedTuple, Generic[Q]):
     """A part of an answer: its content from `offset` on. Of a block that is not there it is empty, and the last one."""
 
-    asked: Q
+    question: Q
     piece: Piece
     content: memoryview
     offset: int
@@ -64,19 +64,19 @@ class AnswerStream(Generic[Q]):
         self._held: Final = bytearray()
         self._buffer = _memory()
         self._have = 0
-        self._taken = 0
+        self._consumed = 0
         # The answer of which content is coming: how long that is, from where on it comes, and where in the buffer.
         self._piece: Piece | None = None
         self._length = self._offset = self._begin = 0
 
-    def ask(self, asked: Iterable[Q], request: bytes) -> None:
+    def ask(self, questions: Iterable[Q], request: bytes) -> None:
         """Queue a request, and expect an answer to each of these."""
-        self.expected.extend(asked)
+        self.expected.extend(questions)
         (self.out if self.greeted else self._held).extend(request)
 
     def certain(self) -> int:
         """Bytes that come before it is known what follows."""
-        self._drop_taken()
+        self._drop_consumed()
         if not self.greeted:
             return frames.GREETING.size - self._have
         if self._piece is not None:
@@ -98,7 +98,7 @@ class AnswerStream(Generic[Q]):
 
     def next(self) -> Chunk[Q] | None:
         """The next chunk that is there as a whole; raises FrameError."""
-        self._drop_taken()
+        self._drop_consumed()
         if not self.greeted:
             self._take_greeting()
         while self.greeted and (self._piece is not None or self._have >= _HEAD):
@@ -109,7 +109,7 @@ class AnswerStream(Generic[Q]):
             if self._have < end:
                 return None
             content, offset = self._buffer[self._begin : end], self._offset
-            self._taken, self._begin, self._offset = end, 0, offset + len(content)
+            self._consumed, self._begin, self._offset = end, 0, offset + len(content)
             piece, last = self._piece, self._offset == self._length
             if not last:
                 return Chunk(self.expected[0], piece, content, offset, last)
@@ -128,29 +128,29 @@ class AnswerStream(Generic[Q]):
     def _take_header(self) -> None:
         if not self.expected:
             raise FrameError("an answer that was not asked for")
-        piece, asked = Piece(*frames.PIECE.unpack_from(self._buffer)), self.expected[0]
-        if piece.block != asked.block or piece.length > asked.length != frames.WHOLE:
+        piece, question = Piece(*frames.PIECE.unpack_from(self._buffer)), self.expected[0]
+        if piece.block != question.block or piece.length > question.length != frames.WHOLE:
             raise FrameError(
-                f"the answer is {piece.length} bytes of block {piece.block}, not of {asked.block}"
+                f"the answer is {piece.length} bytes of block {piece.block}, not of {question.block}"
             )
         if piece.length == frames.WAITING:  # that it came is all that it says
-            self._taken = _HEAD
-            self._drop_taken()
+            self._consumed = _HEAD
+            self._drop_consumed()
             return
         self._length = piece.size if piece.length == frames.REFUSED else max(0, piece.length)
         if piece.length < 0 and self._length > CHUNK_BYTES:
             raise FrameError(f"a reason of {self._length} bytes")
         self._piece, self._offset, self._begin = piece, 0, _HEAD
 
-    def _drop_taken(self) -> None:
-        if not self._taken:
+    def _drop_consumed(self) -> None:
+        if not self._consumed:
             return
-        come, left = self._buffer, self._have - self._taken
-        if self._lends and self._taken >= CHUNK_BYTES:
+        come, remaining = self._buffer, self._have - self._consumed
+        if self._lends and self._consumed >= CHUNK_BYTES:
             self._buffer = _memory()
-        if left:  # answers that follow one which was shorter than it could be
-            self._buffer[:left] = bytes(come[self._taken : self._have])
-        self._have, self._taken = left, 0
+        if remaining:  # answers that follow one which was shorter than it could be
+            self._buffer[:remaining] = bytes(come[self._consumed : self._have])
+        self._have, self._consumed = remaining, 0
 
 
 def _memory() -> memoryview:

@@ -82,16 +82,16 @@ class BlockClient:
         blocks: npt.NDArray[np.int64] = np.frombuffer(receive(self._channel, 8 * count), dtype="<i8")
         return News(instance, place, blocks)  # type: ignore[arg-type]
 
-    def ask(self, wanted: Sequence[Wanted]) -> None:
+    def ask(self, requests: Sequence[Wanted]) -> None:
         """Send a request; `pieces` reads its answers later."""
-        self._answers.ask(wanted, frames.read_request(wanted))
+        self._answers.ask(requests, frames.read_request(requests))
         self._send()
 
-    def pieces(self, wanted: Sequence[Wanted]) -> Iterator[Piece]:
+    def pieces(self, requests: Sequence[Wanted]) -> Iterator[Piece]:
         """Headers of the answers to a request, in order. After each that has bytes `take` or `skip` must be called."""
-        for each in wanted:
+        for request in requests:
             self._chunk = self._next()
-            frames.check_length(self._chunk.piece, wanted=each)
+            frames.check_length(self._chunk.piece, request=request)
             yield self._chunk.piece
 
     def take(self, piece: Piece, sink: Sink) -> None:
@@ -102,16 +102,16 @@ class BlockClient:
             FrameError: The connection ended.
         """
         if self._chunk.last:
-            found = xxhash.xxh3_64_intdigest(self._chunk.content)
-            if found == piece.hash:
+            content_hash = xxhash.xxh3_64_intdigest(self._chunk.content)
+            if content_hash == piece.hash:
                 sink(self._chunk.content, 0)
         else:
             state = xxhash.xxh3_64()
             for chunk in self._chunks():
                 state.update(chunk.content)
                 sink(chunk.content, chunk.offset)
-            found = state.intdigest()
-        if found != piece.hash:
+            content_hash = state.intdigest()
+        if content_hash != piece.hash:
             raise WrongContentError(f"the bytes of block {piece.block} that came are damaged")
 
     def skip(self) -> None:

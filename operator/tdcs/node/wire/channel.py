@@ -193,10 +193,10 @@ def waiting_channel(
     connection: socket.socket, context: ssl.SSLContext | None, *, seconds: float, host: str | None = None
 ) -> Channel:
     """As `channel_of`, of a socket that blocks, with the handshake done. Raises OSError."""
-    made = channel_of(connection, context, host=host)
-    if isinstance(made, SecureChannel):
-        made.shake_hands(seconds=seconds)
-    return made
+    channel = channel_of(connection, context, host=host)
+    if isinstance(channel, SecureChannel):
+        channel.shake_hands(seconds=seconds)
+    return channel
 
 
 def receive(channel: Channel, length: int) -> bytes:

@@ -29,8 +29,8 @@ Q = TypeVar("Q", bound=Requested)
 
 def kept(content: memoryview, *, part: memoryview | None = None) -> memoryview | bytes:
     """An answer, or a part of it, that will not be overwritten."""
-    found = content if part is None else part
-    return found if len(content) >= CHUNK_BYTES else bytes(found)
+    piece = content if part is None else part
+    return piece if len(content) >= CHUNK_BYTES else bytes(piece)
 
 
 class PeerConnection(Generic[Q]):
@@ -82,13 +82,13 @@ class PeerConnection(Generic[Q]):
     def unsent(self) -> bool:
         return self._channel.unsent
 
-    def ask(self, asked: Q, *, now: float) -> None:
+    def ask(self, question: Q, *, now: float) -> None:
         """Queue a request; `flush` sends it."""
         if not self.expected:
             self.progress_at = now
         self.used_at = now
-        self.outstanding_bytes += asked.length
-        self._answers.ask((asked,), asked.request())
+        self.outstanding_bytes += question.length
+        self._answers.ask((question,), question.request())
 
     def flush(self) -> None:
         """Send what is queued, as far as the socket takes it. Raises OSError."""
@@ -108,9 +108,9 @@ class PeerConnection(Generic[Q]):
         self.flush()
         is_silent = True
         while True:
-            wanted = self._answers.hoped()
+            hoped = self._answers.hoped()
             try:
-                count = self._channel.receive_into(self._answers.space(wanted))
+                count = self._channel.receive_into(self._answers.space(hoped))
             except (BlockingIOError, InterruptedError):
                 if has_error and is_silent:
                     number = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -128,11 +128,11 @@ class PeerConnection(Generic[Q]):
             self.progress_at = now
             greeted = self._answers.greeted
             while (chunk := self._answers.next()) is not None:
-                self.outstanding_bytes -= chunk.asked.length
-                self._deliver(self, chunk.asked, chunk.piece, chunk.content)
+                self.outstanding_bytes -= chunk.question.length
+                self._deliver(self, chunk.question, chunk.piece, chunk.content)
             if self._answers.greeted and not greeted:
                 self.flush()  # what was held back
-            if count < wanted or (self._answers.greeted and not self.expected):
+            if count < hoped or (self._answers.greeted and not self.expected):
                 self._wait()
                 return
 

@@ -149,11 +149,11 @@ def check_greeting(content: memoryview, *, address: str) -> None:
         raise FrameError(_refusal(status=status, version=version, address=address))
 
 
-def read_request(wanted: Sequence[Wanted]) -> bytes:
-    if len(wanted) == 1:
-        return _ONE_READ.pack(READ, 0, 1, *wanted[0])
-    flat = [value for piece in wanted for value in piece]
-    return REQUEST.pack(READ, 0, len(wanted)) + struct.pack(f"<{len(flat)}q", *flat)
+def read_request(pieces: Sequence[Wanted]) -> bytes:
+    if len(pieces) == 1:
+        return _ONE_READ.pack(READ, 0, 1, *pieces[0])
+    flat = [value for piece in pieces for value in piece]
+    return REQUEST.pack(READ, 0, len(pieces)) + struct.pack(f"<{len(flat)}q", *flat)
 
 
 def read_on_request(block: int) -> bytes:
@@ -163,29 +163,29 @@ def read_on_request(block: int) -> bytes:
 
 def parse_wanted(body: bytes) -> list[Wanted]:
     """The pieces that a request asks for; raises FrameError."""
-    found = [Wanted(*each) for each in ASKED.iter_unpack(body)]
-    if any(piece.offset < 0 or piece.length < WHOLE for piece in found):
+    pieces = [Wanted(*fields) for fields in ASKED.iter_unpack(body)]
+    if any(piece.offset < 0 or piece.length < WHOLE for piece in pieces):
         raise FrameError("a piece of a block begins at 0 or later, and has -1 bytes (all) or more")
-    return found
+    return pieces
 
 
-def source_request(wanted: SourceWanted) -> bytes:
+def source_request(piece: SourceWanted) -> bytes:
     """A request for a piece of a file at the source."""
-    body = msgspec.msgpack.encode(wanted)
+    body = msgspec.msgpack.encode(piece)
     return REQUEST.pack(SOURCE, PATIENT, len(body)) + body
 
 
 def parse_source_wanted(body: bytes) -> SourceWanted:
     """The piece that a request asks for; raises FrameError, also for a path that leads out of the mount."""
     try:
-        wanted = msgspec.msgpack.decode(body, type=SourceWanted)
+        piece = msgspec.msgpack.decode(body, type=SourceWanted)
     except msgspec.MsgspecError as error:
         raise FrameError(f"a request for a source that cannot be read: {error}") from error
-    if wanted.offset < 0 or not 0 <= wanted.length <= LARGEST_SOURCE:
-        raise FrameError(f"a piece of {wanted.length} bytes from {wanted.offset}")
-    if b"\0" in wanted.path or any(part in (b"", b".", b"..") for part in wanted.path.split(b"/")):
+    if piece.offset < 0 or not 0 <= piece.length <= LARGEST_SOURCE:
+        raise FrameError(f"a piece of {piece.length} bytes from {piece.offset}")
+    if b"\0" in piece.path or any(part in (b"", b".", b"..") for part in piece.path.split(b"/")):
         raise FrameError("a path that is not plain")
-    return wanted
+    return piece
 
 
 def feed_request(*, mount: str, instance: int, place: int, wait_ms: int) -> bytes:
@@ -197,10 +197,10 @@ def news(*, instance: int, place: int, blocks: Sequence[int]) -> bytes:
     return NEWS.pack(instance, place, len(blocks)) + struct.pack(f"<{len(blocks)}q", *blocks)
 
 
-def check_length(piece: Piece, *, wanted: Wanted) -> None:
+def check_length(piece: Piece, *, request: Wanted) -> None:
     """Raise FrameError when an answer has another length than `wanted` has of a block of its size."""
-    expected = max(0, piece.size - wanted.offset)
-    if wanted.length != WHOLE:
-        expected = min(expected, wanted.length)
+    expected = max(0, piece.size - request.offset)
+    if request.length != WHOLE:
+        expected = min(expected, request.length)
     if piece.length >= 0 and piece.length != expected:
         raise FrameError(f"the answer has {piece.length} bytes of block {piece.block}, not {expected}")

@@ -82,7 +82,7 @@ def opened(folder: Path, number: int, address: str, *, at_source: bool) -> OpenV
 
 def read(version: OpenVersion) -> Read:
     """One that waits."""
-    return Read(place=0, unique=0, thread=0, version=version, file=0, wanted=[])
+    return Read(place=0, unique=0, thread=0, version=version, file=0, ranges=[])
 
 
 def fetches_of(connections: Connections, *, clock: Callable[[], float] = time.monotonic) -> Fetches:

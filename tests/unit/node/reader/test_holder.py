@@ -70,7 +70,7 @@ def ended(
 ) -> None:
     """End a holder that has a session."""
     keepers = ReadersPresent(folder.keepers)
-    found = SessionHolder(point=folder.point, path=folder.socket, kept=kept or keepers.any)
+    found = SessionHolder(point=folder.point, path=folder.socket, is_kept=kept or keepers.any)
     found._session = held
     if gives:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -195,7 +195,7 @@ def test_a_caller_that_says_nothing_does_not_keep_a_holder_from_its_end(
     pid = os.fork()
     if not pid:
         try:
-            SessionHolder(point=folder.point, path=folder.socket, kept=lambda: False).run()
+            SessionHolder(point=folder.point, path=folder.socket, is_kept=lambda: False).run()
         finally:
             os._exit(0)
     for fd in session_holder.ask(path=folder.socket, patience=20):  # it runs

@@ -76,12 +76,12 @@ def zoned(here: str, *, complete: bool = True) -> HolderTable:
 
 def firsts(table: HolderTable, here: str) -> Iterator[str]:
     """Whom the reader asks first, slot by slot."""
-    return (slot_holders(table, slot=slot, here=here)[0] for slot in range(SLOTS))
+    return (slot_holders(table, slot=slot, node=here)[0] for slot in range(SLOTS))
 
 
 def test_a_reader_asks_agents_of_its_zone_first_and_all_of_them() -> None:
     assert set(firsts(zoned("b1"), "b1")) == {"b0:1", "b2:1"}
-    order = slot_holders(zoned("b1"), slot=5, here="b1")
+    order = slot_holders(zoned("b1"), slot=5, node="b1")
     assert {address[0] for address in order[:2]} == {"b"}
     assert order[-1] == "b1:1", "what is on this node was looked for on its disk before"
 
@@ -93,11 +93,11 @@ def test_only_the_agent_that_has_a_slot_is_asked_for_it(slot: int) -> None:
         Holder(node="a", address="a:1", complete=only, present=only),
         Holder(node="b", address="b:1", complete=others, present=others),
     )
-    assert slot_holders(HolderTable(holders=holders), slot=slot, here="c") == ("a:1",)
+    assert slot_holders(HolderTable(holders=holders), slot=slot, node="c") == ("a:1",)
 
 
 def test_the_source_is_read_through_an_agent_of_the_same_zone() -> None:
-    found = {source_readers(zoned("c0"), slot=slot, here="x")[0] for slot in range(0, SLOTS, 64)}
+    found = {source_readers(zoned("c0"), slot=slot, node="x")[0] for slot in range(0, SLOTS, 64)}
 
     assert found == {"c0:1", "c1:1", "c2:1"}
 
@@ -138,9 +138,9 @@ def test_all_agents_of_a_slot_are_asked_in_turn_whole_ones_first_and_this_node_l
     )
     table = HolderTable(holders=holders, here=here, zone=level_of_zones(KEYS))
     # Of four that have all of it the turn begins with the first for slot 8, and with the next one for slot 9.
-    assert slot_holders(table, slot=8, here="own") == ("whole-1", "whole-2", "far", "own", "part-2")
-    assert slot_holders(table, slot=9, here="own") == ("whole-2", "whole-1", "far", "own", "part-2", "part-1")
-    assert slot_holders(table, slot=10, here="own") == ()
+    assert slot_holders(table, slot=8, node="own") == ("whole-1", "whole-2", "far", "own", "part-2")
+    assert slot_holders(table, slot=9, node="own") == ("whole-2", "whole-1", "far", "own", "part-2", "part-1")
+    assert slot_holders(table, slot=10, node="own") == ()
 
 
 def test_the_source_is_read_through_this_node_then_others_that_keep_then_the_nearest() -> None:
@@ -158,17 +158,17 @@ def test_the_source_is_read_through_this_node_then_others_that_keep_then_the_nea
         )
     )  # fmt: skip
     table = HolderTable(holders=holders, here=here, zone=level_of_zones(KEYS))
-    assert source_readers(table, slot=0, here="own") == ("own", "far-keeps", "near-1", "near-2", "far")
+    assert source_readers(table, slot=0, node="own") == ("own", "far-keeps", "near-1", "near-2", "far")
     # Each fifth of the slots begins with another one of the five.
-    assert source_readers(table, slot=SLOTS - 1, here="own") == (
+    assert source_readers(table, slot=SLOTS - 1, node="own") == (
         "own",
         "far-keeps",
         "near-2",
         "near-1",
         "far",
     )
-    assert source_readers(table, slot=SLOTS // 5, here="own")[2:4] == ("near-1", "near-2")
-    assert source_readers(table, slot=SLOTS // 5 + 1, here="own")[2:4] == ("near-2", "near-1")
+    assert source_readers(table, slot=SLOTS // 5, node="own")[2:4] == ("near-1", "near-2")
+    assert source_readers(table, slot=SLOTS // 5 + 1, node="own")[2:4] == ("near-2", "near-1")
     # Where it keeps nothing itself, another one that does goes before, and it has no turn of its own.
-    assert source_readers(table, slot=0, here="near-2") == ("own", "far-keeps", "near-1", "near-2", "far")
-    assert source_readers(HolderTable(holders=()), slot=7, here="own") == ()
+    assert source_readers(table, slot=0, node="near-2") == ("own", "far-keeps", "near-1", "near-2", "far")
+    assert source_readers(HolderTable(holders=()), slot=7, node="own") == ()

@@ -153,9 +153,9 @@ def test_holders_that_have_all_of_a_slot_are_asked_first_and_the_node_itself_las
             Holder(node="none", address="n"),
         )
     )
-    assert slot_holders(table, slot=0, here="here") == ("w", "h", "p")
-    assert slot_holders(table, slot=1, here="here") == ("w", "h", "p")
-    assert slot_holders(table, slot=1, here="elsewhere") in {("h", "w", "p"), ("w", "h", "p")}
+    assert slot_holders(table, slot=0, node="here") == ("w", "h", "p")
+    assert slot_holders(table, slot=1, node="here") == ("w", "h", "p")
+    assert slot_holders(table, slot=1, node="elsewhere") in {("h", "w", "p"), ("w", "h", "p")}
 
 
 def test_the_source_is_read_through_the_nodes_own_agent_while_it_keeps_what_it_reads() -> None:
@@ -164,7 +164,7 @@ def test_the_source_is_read_through_the_nodes_own_agent_while_it_keeps_what_it_r
             Holder(node=node, address=node, reads_source=node != "z", fills=node in filling)
             for node in "abcdz"
         ]
-        return "".join(source_readers(HolderTable(holders=tuple(holders)), slot=slot, here=here))
+        return "".join(source_readers(HolderTable(holders=tuple(holders)), slot=slot, node=here))
 
     assert {readers("", slot=slot) for slot in range(4096)} == {"abcd", "bcda", "cdab", "dabc"}
     assert {readers("abcd", slot=slot)[0] for slot in range(4096)} == {"b"}

@@ -230,7 +230,7 @@ class Inventory:
 
     def _observe(self, mount: MountBlocks, ledger: Ledger, rows: Rows, added: list[Found]) -> Mask:
         """Bring a mount's ledger up to date by the files that say that they are of it, and add what appeared to
-        `found`; those that are strangers."""
+        `added`; those that are strangers."""
         if self._ledgers.get(mount.path) is not ledger:
             rows["number"] = NEW
         fresh = np.flatnonzero(rows["number"] == NEW)

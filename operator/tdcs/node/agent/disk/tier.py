@@ -283,7 +283,7 @@ class Disk:
     def facts_at(self, place: Place, ids: Iterable[int]) -> Facts:
         """What files in a folder say of themselves."""
         large_facts = self.large.facts_of if place is Place.SPOOL and len(self.large) else None
-        return self.facts.read_many(str(self._folders[place]), ids, known=large_facts)
+        return self.facts.read_many(str(self._folders[place]), ids, facts_of=large_facts)
 
     def ids_at(self, place: Place) -> Ids:
         """Names in a folder, ascending."""

@@ -78,11 +78,11 @@ class Store:
         for folder in self._linkable():
             identifiers, inodes = _entries(folder)
             blocks = manifest.blocks_at(identifiers)
-            known = blocks >= 0
-            files = manifest.files_of(blocks[known])
+            in_version = blocks >= 0
+            files = manifest.files_of(blocks[in_version])
             whole = kinds[files] == (FileKind.PARTS if _has_whole_files(folder) else FileKind.BLOCK)
-            whole &= blocks[known] == first_blocks(manifest, files)
-            local[files[whole]] = inodes[known][whole]
+            whole &= blocks[in_version] == first_blocks(manifest, files)
+            local[files[whole]] = inodes[in_version][whole]
         # After the blocks: what is refused meanwhile changes the stamp, which was taken before both.
         refused = np.concatenate([_entries(folder)[0] for folder in self._refused])
         blocks = manifest.blocks_at(refused)
@@ -94,14 +94,14 @@ class Store:
     def opened(self) -> Iterator[Folders]:
         """Descriptors of the folders in which blocks and whole files may be, in the order in which to look."""
         with contextlib.ExitStack() as stack:
-            found = Folders([], [])
+            folders = Folders([], [])
             for folder in self._linkable():
                 with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                     opened = _opened(folder)
                     if opened is not None:
-                        (found.whole if _has_whole_files(folder) else found.blocks).append(opened)
+                        (folders.whole if _has_whole_files(folder) else folders.blocks).append(opened)
                         stack.callback(os.close, opened)
-            yield found
+            yield folders
 
     def _linkable(self) -> Iterator[bytes]:
         """The folders on the file system of the views, no link leads to another one, of tiers that are ready."""

@@ -26,7 +26,7 @@ _SHARE_OF_TIME: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _Answer:
     manifest: Manifest
     begun: float
     at: float
@@ -56,7 +56,7 @@ class Versions:
         self._patience: Final = patience
         self._fresh_seconds: Final = fresh_seconds
         self._running: Final[dict[VolumeFolder, asyncio.Task[Manifest]]] = {}
-        self._known: Final[dict[VolumeFolder, _Known]] = {}
+        self._answers: Final[dict[VolumeFolder, _Answer]] = {}
 
     async def current(self, *, volume: VolumeFolder) -> Manifest:
         """The manifest of the current version, at most some seconds old when the operator answers.
@@ -66,36 +66,36 @@ class Versions:
 
         Raises SourceNotReadyError when there is neither, or the dataset is not mounted in the cache.
         """
-        known = self._known.get(volume)
-        if known is not None and known.fresh(seconds=self._fresh_seconds):
-            return known.manifest
+        answer = self._answers.get(volume)
+        if answer is not None and answer.fresh(seconds=self._fresh_seconds):
+            return answer.manifest
         return await asyncio.shield(self._under_way(volume) or self._start(volume))
 
     async def renewed(self, *, volume: VolumeFolder) -> Manifest:
         """The same, asked for now. Raises SourceNotReadyError when the operator does not answer."""
         since = time.monotonic()
-        while (known := self._known.get(volume)) is None or known.begun < since:
+        while (answer := self._answers.get(volume)) is None or answer.begun < since:
             running = self._under_way(volume)
             await asyncio.shield(running or self._start(volume))
-            known = self._known.get(volume)
-            if running is None and (known is None or known.begun < since):
+            answer = self._answers.get(volume)
+            if running is None and (answer is None or answer.begun < since):
                 raise SourceNotReadyError(
                     f"the operator does not say which version of {volume.path} cache cluster {volume.cluster} has"
                 )
-        return known.manifest
+        return answer.manifest
 
     def age(self, *, folder: DatasetFolder, version: str) -> float | None:
         """Seconds since the cache was last seen to have this version; None when it has no manifest."""
-        seen = _seen(folder.of(version))
-        return None if seen is None else max(0.0, time.time() - seen)
+        seen_at = _seen(folder.of(version))
+        return None if seen_at is None else max(0.0, time.time() - seen_at)
 
     def known_version(self, *, volume: VolumeFolder) -> str | None:
         """The version that was the current one when the operator was asked last, None when it was not asked."""
-        known = self._known.get(volume)
-        return None if known is None else known.manifest.digest
+        answer = self._answers.get(volume)
+        return None if answer is None else answer.manifest.digest
 
     def drop_version(self, *, volume: VolumeFolder) -> None:
-        self._known.pop(volume, None)
+        self._answers.pop(volume, None)
 
     async def mounts(self, *, cluster: str) -> Collection[str] | None:
         """The paths of the datasets that are in a cache; None when the operator does not say."""
@@ -171,30 +171,30 @@ class Versions:
                 f"the files of {volume.path} in cache cluster {volume.cluster} are not listed yet: see the conditions "
                 "of its Dataset (kubectl describe datasets -A)"
             )
-        known = self._known.get(volume)
-        if known is not None and known.manifest.digest == published:
-            manifest = known.manifest
+        answer = self._answers.get(volume)
+        if answer is not None and answer.manifest.digest == published:
+            manifest = answer.manifest
         else:
             manifest = await self._manifests.of(volume=volume, folder=folder, digest=published)
         if not len(manifest):
             raise SourceNotReadyError(
                 f"{volume.path} of cache cluster {volume.cluster} has no file; {MOUNTED}"
             )
-        if (known is None or known.manifest is not manifest) and manifest.header.skipped_count:
+        if (answer is None or answer.manifest is not manifest) and manifest.header.skipped_count:
             _log.warning(
                 "dataset %s of cache cluster %s: %d entries of the source cannot be files of a folder tree (empty or "
                 "too long names, or a file with the name of a folder) and are left out",
                 *(volume.path, volume.cluster, manifest.header.skipped_count),
             )
         await asyncio.to_thread(_note, folder.of(manifest.digest))
-        self._known[volume] = _Known(manifest, begun, time.monotonic())
+        self._answers[volume] = _Answer(manifest, begun, time.monotonic())
         return manifest
 
 
 def newest(*, folder: DatasetFolder) -> Manifest | None:
     """The manifest on the disk that was current last; None when there is none to be read."""
-    found = [(_seen(version), version) for version in folder.versions()]
-    dated = [(seen, version.version) for seen, version in found if seen is not None]
+    versions = [(_seen(version), version) for version in folder.versions()]
+    dated = [(seen_at, version.version) for seen_at, version in versions if seen_at is not None]
     for _, name in sorted(dated, reverse=True):
         manifest = load(folder.of(name))
         if manifest is not None:

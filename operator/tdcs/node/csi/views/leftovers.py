@@ -36,15 +36,15 @@ def on_disk(*, cache_root: str) -> Iterator[tuple[VolumeFolder, str, Manifest | 
                 names.VOLUME_TIERS: ",".join(tiers),
             }
             with contextlib.suppress(InvalidVolumeError):
-                shown = manifest if _is_made(version) else None
-                yield parse_volume(attributes=attributes), manifest.digest, shown
+                with_view = manifest if _is_made(version) else None
+                yield parse_volume(attributes=attributes), manifest.digest, with_view
 
 
 def clear_abandoned(
     *,
     cache_root: str,
     pods: str,
-    known: Collection[str],
+    view_folders: Collection[str],
     mounts: list[mountinfo.MountLine],
 ) -> None:
     """Remove views that are not looked after and that no pod is shown (their links keep bytes on the disk); the folders
@@ -54,14 +54,18 @@ def clear_abandoned(
         pods: The folder below which pods' volumes are mounted.
         known: Folders of versions that are looked after.
     """
-    shown = {found.version for each in mounts if (found := parse_shown(each)) and each.point.startswith(pods)}
+    shown_versions = {
+        overlay.version
+        for mounted in mounts
+        if (overlay := parse_shown(mounted)) and mounted.point.startswith(pods)
+    }
     for _, _, folder in dataset_folders(cache_root=cache_root):
         for version in folder.versions():
             with contextlib.suppress(OSError):  # such as a folder that goes meanwhile
                 clear_drafts(version)
             if (
-                version.path in known
-                or version.path in shown
+                version.path in view_folders
+                or version.path in shown_versions
                 or os.path.exists(version.manifest)
                 or not _is_made(version)
             ):

@@ -81,9 +81,9 @@ class Manifests:
         Raises ManifestUnavailableError when it is not to be had, OSError when the disk does not take it.
         """
         version = folder.of(digest)
-        found = await self._in_turn(volume, self._here, version, self._tiers(volume))
-        if found is not None:
-            return found
+        manifest = await self._in_turn(volume, self._here, version, self._tiers(volume))
+        if manifest is not None:
+            return manifest
         staging = self._staging(volume)
         if self._address is None:
             raise ManifestUnavailableError(
@@ -91,8 +91,8 @@ class Manifests:
             )
         secure = self._trust is not None
         urls = [
-            manifest_url(address=each, digest=digest, secure=secure)
-            for each in await _addresses(self._address)
+            manifest_url(address=address, digest=digest, secure=secure)
+            for address in await _addresses(self._address)
         ]
         most = await self._in_turn(volume, _with_its_copy, staging)
         try:
@@ -146,14 +146,14 @@ class Manifests:
         return self._fetchers[staging.path]
 
     def _here(self, version: VersionFolder, tiers: Sequence[str]) -> Manifest | None:
-        found = load(version)
-        if found is not None:
-            return found
+        manifest = load(version)
+        if manifest is not None:
+            return manifest
         for tier in tiers:
             file = os.path.join(tier, names.AGENT_MANIFESTS, version.version)
             try:
-                with open(open_plain_file(file), "rb") as given:
-                    if _copy(given, version):
+                with open(open_plain_file(file), "rb") as original:
+                    if _copy(original, version):
                         return load(version)
             except FileNotFoundError:
                 continue
@@ -166,13 +166,13 @@ async def _addresses(service: str) -> list[str]:
     """Each address of a headless service, `host:port`: of several operators only the one that works has manifests."""
     host, _, port = service.rpartition(":")
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(
+        addresses = await asyncio.get_running_loop().getaddrinfo(
             host.strip("[]"), int(port), type=socket.SOCK_STREAM
         )
     except OSError:
         return [service]  # the request says why it cannot be reached
-    hosts = dict.fromkeys(str(address[0]) for *_, address in found)
-    return [at(each, int(port)) for each in hosts]
+    hosts = dict.fromkeys(str(address[0]) for *_, address in addresses)
+    return [at(host, int(port)) for host in hosts]
 
 
 def load(version: VersionFolder) -> Manifest | None:
@@ -194,44 +194,46 @@ def load(version: VersionFolder) -> Manifest | None:
 
 def _opened(version: VersionFolder, *, copy: bool) -> Manifest:
     """Raises OSError, or BadManifestError. What others may write to may be right, and becomes a copy if asked for."""
-    with open(open_plain_file(version.manifest), "rb") as found:
-        if is_private(found.fileno()):
-            if not is_digest(version.version) or _digest(found) != version.version:
+    with open(open_plain_file(version.manifest), "rb") as file:
+        if is_private(file.fileno()):
+            if not is_digest(version.version) or _digest(file) != version.version:
                 raise BadManifestError("not what its name says")
-            return open_manifest_file(os.dup(found.fileno()), digest=version.version)
-        if not copy or not _copy(found, version):
+            return open_manifest_file(os.dup(file.fileno()), digest=version.version)
+        if not copy or not _copy(file, version):
             raise BadManifestError("not what its name says, and others may write to it")
     return _opened(version, copy=False)
 
 
 def _move(staging: ManifestFolder, version: VersionFolder) -> Manifest:
     try:
-        with open(open_plain_file(str(staging.file(version.version))), "rb") as given:
-            found = load(version) if _copy(given, version) else None
+        with open(open_plain_file(str(staging.file(version.version))), "rb") as original:
+            manifest = load(version) if _copy(original, version) else None
     finally:
         # Also where the disk does not take the copy, which then needs the room.
         staging.remove(version.version)
-    if found is None:
+    if manifest is None:
         raise BadManifestError(f"manifest {version.version} was damaged on this node's disk")
-    return found
+    return manifest
 
 
-def _copy(given: BufferedReader, version: VersionFolder) -> bool:
+def _copy(original: BufferedReader, version: VersionFolder) -> bool:
     """Have a copy of an open file in the version's folder, if it is the version's manifest. Raises OSError."""
     draft, digest = f"{_DRAFT}{secrets.token_hex(8)}", hashlib.sha256()
-    left = os.fstat(given.fileno()).st_size
+    remaining = os.fstat(original.fileno()).st_size
     with plain_folder(version.path, make=True) as folder:
         most = _bound(folder, parts=_FREE_SHARE)
-        if left > most.bytes:
-            text = f"it has {left} bytes, of which a node takes {most.bytes}: {most.why}"
+        if remaining > most.bytes:
+            text = f"it has {remaining} bytes, of which a node takes {most.bytes}: {most.why}"
             raise OSError(errno.EFBIG, text, version.manifest)
-        made = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=folder)
+        descriptor = os.open(
+            draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=folder
+        )
         try:
-            with open(made, "wb") as copy:
-                while piece := given.read(min(left, _PIECE)):
+            with open(descriptor, "wb") as copy:
+                while piece := original.read(min(remaining, _PIECE)):
                     digest.update(piece)  # of what is copied, whatever the file becomes meanwhile
                     copy.write(piece)
-                    left -= len(piece)  # no further than it was long: it may grow without end
+                    remaining -= len(piece)  # no further than it was long: it may grow without end
             if digest.hexdigest()[:DIGEST_LENGTH] != version.version:
                 return False
             os.rename(draft, MANIFEST, src_dir_fd=folder, dst_dir_fd=folder)

@@ -56,10 +56,10 @@ class NodeViews:
             fresh_seconds=settings.fresh_seconds,
         )
         self._views: Final[dict[tuple[VolumeFolder, str], View]] = {}
-        self._kept: Final[set[tuple[VolumeFolder, str]]] = set()
+        self._manifest_only: Final[set[tuple[VolumeFolder, str]]] = set()
         """Versions of which nothing but the manifest is here, for the next pod."""
         self._missing: Final[dict[str, tuple[str, ...]]] = {}
-        self._overlays: Final = OverlaySupport(wanted=settings.overlays)
+        self._overlays: Final = OverlaySupport(enabled=settings.overlays)
         self._ticks: Final[dict[tuple[VolumeFolder, str], asyncio.Task[None]]] = {}
 
     async def open(self, *, volume: VolumeFolder) -> OpenSource:
@@ -113,8 +113,8 @@ class NodeViews:
 
     def shows(self, *, volume: VolumeFolder, mounted: mountinfo.MountLine) -> bool:
         """Whether a mount shows some version of the volume's dataset: what a running pod was given stays."""
-        found = parse_shown(mounted)
-        dataset = os.path.dirname(found.version) if found is not None else ""
+        overlay = parse_shown(mounted)
+        dataset = os.path.dirname(overlay.version) if overlay is not None else ""
         return dataset.endswith(f"/{names.VIEWS_FOLDER}/{key_of(volume=volume)}")
 
     async def watch(self) -> None:
@@ -269,7 +269,7 @@ class NodeViews:
     def _all_see(self, view: View) -> bool:
         mounts, proc = mountinfo.read(), self._settings.proc
         device = view.client_device(mounts=mounts)
-        return device is not None and view.shown.all_current(device=device, proc=proc, mounts=mounts)
+        return device is not None and view.shown_folder.all_current(device=device, proc=proc, mounts=mounts)
 
     async def _resume(self) -> None:
         for volume, version, manifest in await asyncio.to_thread(
@@ -282,7 +282,7 @@ class NodeViews:
                     await self._overlays.look(self._folder(volume))
                 self._view(volume=volume, manifest=manifest)
             else:
-                self._kept.add((volume, version))
+                self._manifest_only.add((volume, version))
 
     async def _tidy(self) -> None:
         mounts = mountinfo.read()
@@ -303,23 +303,23 @@ class NodeViews:
             if not newer:
                 self._versions.drop_version(volume=volume)
         await self._drop_kept()
-        known = {view.folder.path for view in self._views.values()}
+        view_folders = {view.folder.path for view in self._views.values()}
         # A tree has a name for each file of its dataset: that takes a while.
         await asyncio.to_thread(
             clear_abandoned,
             cache_root=self._cache_root,
             pods=self._pods,
-            known=known,
+            view_folders=view_folders,
             mounts=mounts,
         )
 
     async def _remove(self, view: View, *, newer: bool) -> None:
-        gone = newer or await self._has_left(view.volume)
-        await view.remove(keep_manifest=not gone)
+        has_left = newer or await self._has_left(view.volume)
+        await view.remove(keep_manifest=not has_left)
         self._client.release(view)
         del self._views[view.volume, view.folder.version]
-        if not gone:
-            self._kept.add((view.volume, view.folder.version))
+        if not has_left:
+            self._manifest_only.add((view.volume, view.folder.version))
 
     async def _has_left(self, volume: VolumeFolder) -> bool:
         """Whether a dataset is known to be in its cache no more."""
@@ -330,10 +330,10 @@ class NodeViews:
         """Remove the manifests of datasets that have left the cache, and of versions that another has followed."""
         mounted = {
             cluster: await self._versions.mounts(cluster=cluster)
-            for cluster in {volume.cluster for volume, _ in self._kept}
+            for cluster in {volume.cluster for volume, _ in self._manifest_only}
         }
-        self._kept.difference_update(self._views)  # pods have come
-        for volume, version in list(self._kept):
+        self._manifest_only.difference_update(self._views)  # pods have come
+        for volume, version in list(self._manifest_only):
             newer = self._versions.known_version(volume=volume) not in (None, version)
             paths = mounted[volume.cluster]
             if not newer and (paths is None or volume.path in paths):
@@ -346,5 +346,5 @@ class NodeViews:
                     "%s, which no pod uses, cannot be removed: %s; it is tried again", folder.path, error
                 )
                 continue
-            self._kept.discard((volume, version))
+            self._manifest_only.discard((volume, version))
             _log.info("%s is removed: no pod will use it", folder.path)

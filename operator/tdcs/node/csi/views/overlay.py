@@ -65,10 +65,10 @@ class Shown(NamedTuple):
 
 def parse_shown(mounted: mountinfo.MountLine) -> Shown | None:
     """What a mount shows; None when it is no overlay of a view."""
-    mark, _, rest = mounted.source.partition("@")
+    mark, _, device_and_version = mounted.source.partition("@")
     if mounted.filesystem != "overlay" or mark != _MARK:
         return None
-    device, _, version = rest.partition("@")
+    device, _, version = device_and_version.partition("@")
     return Shown(device, version)
 
 
@@ -123,15 +123,15 @@ class ShownFolder:
     def device(self, *, mounts: Iterable[mountinfo.MountLine]) -> str | None:
         """The client's device that what is shown now takes bytes from; None when nothing is mounted."""
         top = mountinfo.top(mounts=mounts, point=self._point)
-        found = parse_shown(top) if top is not None else None
-        return found.device if found is not None else None
+        overlay = parse_shown(top) if top is not None else None
+        return overlay.device if overlay is not None else None
 
     def used(self, *, mounts: Iterable[mountinfo.MountLine], pods: str) -> bool:
         """Whether something below the folder `pods` shows this version, over this device or an older one."""
         return any(
-            found.version == self._version
+            overlay.version == self._version
             for mounted in mounts
-            if mounted.point.startswith(pods) and (found := parse_shown(mounted)) is not None
+            if mounted.point.startswith(pods) and (overlay := parse_shown(mounted)) is not None
         )
 
     def show(self, *, data: int, device: str) -> None:
@@ -171,14 +171,14 @@ class ShownFolder:
         """
         everywhere: Iterator[Sequence[mountinfo.MountLine]]
         everywhere = mountinfo.namespaces(proc) if proc else iter([mounts])
-        return all(self._current(each, device) for each in everywhere)
+        return all(self._current(namespace_mounts, device) for namespace_mounts in everywhere)
 
     def _current(self, mounts: Sequence[mountinfo.MountLine], device: str) -> bool:
         tops = {mounted.point: parse_shown(mounted) for mounted in mounts}
         return all(
-            found.device == device
-            for found in tops.values()
-            if found is not None and found.version == self._version
+            overlay.device == device
+            for overlay in tops.values()
+            if overlay is not None and overlay.version == self._version
         )
 
 
@@ -189,8 +189,8 @@ class OverlaySupport:
         wanted: Whether they shall be.
     """
 
-    def __init__(self, *, wanted: bool) -> None:
-        self._wanted: Final = wanted
+    def __init__(self, *, enabled: bool) -> None:
+        self._enabled: Final = enabled
         self._reasons: Final[dict[str, str]] = {}
         self._trials: Final[dict[str, asyncio.Task[None]]] = {}
 
@@ -200,7 +200,7 @@ class OverlaySupport:
         Raises OSError when the trial fails for now: the next call tries again.
         """
         views = os.path.dirname(dataset.path)
-        if not self._wanted or views in self._reasons:
+        if not self._enabled or views in self._reasons:
             return
         trial = self._trials.get(views)
         if trial is None:
@@ -224,7 +224,7 @@ class OverlaySupport:
         present = dataset.of(version).entries()
         if why or (TREE not in present and SHOWN in present):
             return False
-        return TREE in present or (self._wanted and why == "")
+        return TREE in present or (self._enabled and why == "")
 
 
 def unsupported(folder: str) -> str:

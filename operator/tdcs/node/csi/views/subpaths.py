@@ -49,10 +49,10 @@ def outdated(*, mounts: Iterable[mountinfo.MountLine], pods: str, version: str, 
         for mounted in mounts
         if mounted.point.startswith(pods) and parse_shown(mounted) is not None
     }
-    found = Outdated()
+    parts = Outdated()
     for point, mounted in tops.items():
-        shown = parse_shown(mounted)
-        if mounted.root == "/" or shown is None or shown.version != version or shown.device == device:
+        overlay = parse_shown(mounted)
+        if mounted.root == "/" or overlay is None or overlay.version != version or overlay.device == device:
             continue
         if any(above in tops for above in _folders_above(point, pods)):
             continue  # what was mounted over another part lands here, too, and goes with that
@@ -60,16 +60,16 @@ def outdated(*, mounts: Iterable[mountinfo.MountLine], pods: str, version: str, 
         if not of_kubelet:
             continue
         outer = {
-            other.root
-            for other in tops.values()
-            if other.point.startswith(f"{pod}{_SUBPATHS}")
+            mounted.root
+            for mounted in tops.values()
+            if mounted.point.startswith(f"{pod}{_SUBPATHS}")
             # Folders of another version, or of another Dataset, have the same names, and are no peers.
-            and (alongside := parse_shown(other)) is not None
+            and (alongside := parse_shown(mounted)) is not None
             and alongside.version == version
         }
         nested = any(above in outer for above in _folders_above(mounted.root, "/"))
-        (found.nested if nested else found.renewable).append(mounted)
-    return found
+        (parts.nested if nested else parts.renewable).append(mounted)
+    return parts
 
 
 class Subpaths:
@@ -83,7 +83,7 @@ class Subpaths:
     def __init__(self, *, version: str, point: str) -> None:
         self._version: Final = version
         self._point: Final = point
-        self._left: dict[str, str] = {}
+        self._failures: dict[str, str] = {}
         """Those that were left as they are at the last trial, and why."""
 
     def are_outdated(self, *, mounts: Iterable[mountinfo.MountLine], pods: str, device: str) -> bool:
@@ -93,29 +93,33 @@ class Subpaths:
     def renew(self, *, pods: str, device: str) -> int:
         """Show what is shown of the whole version now in its parts; in how many. One that cannot be renewed is left as
         it is, for the next call. Raises OSError where the version is not shown."""
-        left, renewed = dict[str, str](), 0
-        while parts := self._outdated(pods=pods, device=device, without=left):
+        failures, renewed = dict[str, str](), 0
+        while parts := self._outdated(pods=pods, device=device, without=failures):
             # One after the other: what is mounted over one may have renewed others.
             with plain_folder(self._point) as whole:
                 try:
                     _show(whole=whole, part=parts[0])
                     renewed += 1
                 except OSError as error:
-                    left[parts[0].point] = error.strerror or str(error)
+                    failures[parts[0].point] = error.strerror or str(error)
         nested = outdated(mounts=mountinfo.read(), pods=pods, version=self._version, device=device).nested
-        left |= {part.point: "it is in another subPath of its pod" for part in nested}
-        if left and left != self._left:
+        failures |= {part.point: "it is in another subPath of its pod" for part in nested}
+        if failures and failures != self._failures:
             _log.warning(
                 "%d subPath mounts of %s keep the files of a client that has ended: %s. Restart their pods, or mount "
                 "the whole volume",
-                *(len(left), self._version, "; ".join(f"{point}: {why}" for point, why in left.items())),
+                *(
+                    len(failures),
+                    self._version,
+                    "; ".join(f"{point}: {why}" for point, why in failures.items()),
+                ),
             )
-        self._left = left
+        self._failures = failures
         return renewed
 
     def _outdated(self, *, pods: str, device: str, without: Iterable[str]) -> list[mountinfo.MountLine]:
-        found = outdated(mounts=mountinfo.read(), pods=pods, version=self._version, device=device)
-        return [part for part in found.renewable if part.point not in without]
+        parts = outdated(mounts=mountinfo.read(), pods=pods, version=self._version, device=device)
+        return [part for part in parts.renewable if part.point not in without]
 
 
 def _show(*, whole: int, part: mountinfo.MountLine) -> None:

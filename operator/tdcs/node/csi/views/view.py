@@ -135,7 +135,7 @@ class View:
         """Until when it is taken for granted that some pod does not see what is mounted in the view now."""
         self._store: Final = store
         self.merged: Final = merged
-        self.shown: Final = ShownFolder(
+        self.shown_folder: Final = ShownFolder(
             version=folder.path,
             tree=folder.tree if merged else folder.scratch,
             merged=merged,
@@ -239,7 +239,7 @@ class View:
         self._refresh_at = time.monotonic() + _REFRESH_SECONDS
         self._replaced = False
         try:
-            await asyncio.to_thread(self.shown.refresh)
+            await asyncio.to_thread(self.shown_folder.refresh)
         except OSError as error:
             _log.info("%s: the kernel does not look again at its files: %s", self, error)
 
@@ -249,11 +249,11 @@ class View:
         self._scan.blocks = await asyncio.to_thread(
             self._store.scan, manifest=self.manifest, kinds=self._tree.kinds
         )
-        looked = time.monotonic()
+        looked_at = time.monotonic()
         steps, refused = await self._apply(release=False)
         if not steps:  # to compare was a part of the look
-            looked = time.monotonic()
-        self._scan.not_before = begin + _SCAN_SHARE * (looked - begin)
+            looked_at = time.monotonic()
+        self._scan.not_before = begin + _SCAN_SHARE * (looked_at - begin)
         self._scan.stamp = stamp
         if refused:  # it may be put right without the folder's time changing: look again in a while
             self._scan.stamp, self._scan.not_before = -1, time.monotonic() + _REFUSED_SECONDS
@@ -311,11 +311,11 @@ class View:
 
     def used(self, *, mounts: list[mountinfo.MountLine], pods: str) -> bool:
         """Whether something below the folder `pods` shows it."""
-        return self.shown.used(mounts=mounts, pods=pods)
+        return self.shown_folder.used(mounts=mounts, pods=pods)
 
     def client_device(self, *, mounts: list[mountinfo.MountLine]) -> str | None:
         """Device of the client's file system that the view leads to now; None when to none."""
-        return self.shown.device(mounts=mounts)
+        return self.shown_folder.device(mounts=mounts)
 
     def outdated_parts(self, *, mounts: list[mountinfo.MountLine], pods: str, device: str) -> bool:
         """Whether a container has a part of it (`subPath`) that leads to another file system than `device`."""
@@ -325,7 +325,7 @@ class View:
         """Show the view over the client's open folder `data`, and its parts to the containers below the folder `pods`
         that have some. Blocks while the client does; raises OSError."""
         replaced = self.client_device(mounts=mountinfo.read()) not in (None, device)
-        self.shown.show(data=data, device=device)
+        self.shown_folder.show(data=data, device=device)
         if replaced:
             self.repairs.rebound += 1
             _log.info("%s: the client was replaced; its files can be read again", self)
@@ -333,11 +333,11 @@ class View:
             _log.info("%s: so can those of %d subPath mounts", self, parts)
 
     def unbind(self) -> None:
-        self.shown.hide()
+        self.shown_folder.hide()
 
     async def remove(self, *, keep_manifest: bool) -> None:
         """Delete the tree, and so the links. No pod may use it any more; raises OSError when something is mounted."""
-        self.shown.remove()
+        self.shown_folder.remove()
         below = self.folder.path + "/"
         if any(mounted.point.startswith(below) for mounted in mountinfo.read()):
             raise OSError(f"something is mounted below {self.folder.path}")
@@ -367,15 +367,15 @@ def clear(folder: VersionFolder) -> None:
     It gets another name first: whoever shows the version again meanwhile makes a new folder.
     """
     below = folder.path + "/"
-    for mounted in sorted(mountinfo.read(), key=lambda found: len(found.point), reverse=True):
+    for mounted in sorted(mountinfo.read(), key=lambda mount: len(mount.point), reverse=True):
         if mounted.point.startswith(below):
             bind_mount.detach(target=mounted.point)
     above, version = os.path.split(folder.path)
-    gone = f"{GONE}{version}"
-    _remove(os.path.join(above, gone))  # of a process that ended before it was done
+    gone_name = f"{GONE}{version}"
+    _remove(os.path.join(above, gone_name))  # of a process that ended before it was done
     with contextlib.suppress(FileNotFoundError), plain_folder(above) as dataset:
-        os.rename(version, gone, src_dir_fd=dataset, dst_dir_fd=dataset)
-    _remove(os.path.join(above, gone))
+        os.rename(version, gone_name, src_dir_fd=dataset, dst_dir_fd=dataset)
+    _remove(os.path.join(above, gone_name))
 
 
 def clear_gone(folder: DatasetFolder) -> None:

@@ -45,8 +45,8 @@ def tiers_of(*, cache_root: str, cluster: str, tiers: Sequence[str]) -> list[str
     Tiers that are not there count as absent: the plugin may not have been given their folder. Without any, all is read
     remotely, and the views are at the default place.
     """
-    there = [os.path.realpath(tier) for tier in tiers if os.path.isdir(tier)]
-    return there or [os.path.realpath(os.path.join(cache_root, cluster))]
+    folders = [os.path.realpath(tier) for tier in tiers if os.path.isdir(tier)]
+    return folders or [os.path.realpath(os.path.join(cache_root, cluster))]
 
 
 def remember(*, cache_root: str, volume: VolumeFolder) -> None:

@@ -98,18 +98,20 @@ def plan(
             its bytes. Otherwise the link stays and keeps them.
     """
     local = blocks.local
-    here = local != 0
+    is_local = local != 0
     is_link = forms == Form.LINK
     keeps = not (release or blocks.doubtful)
-    kept = is_link.copy() if keeps else np.zeros(len(kinds), dtype=np.bool_)
-    kept[blocks.wrong] = False
-    wanted = np.full(len(kinds), Form.REMOTE, dtype=np.uint8)
-    wanted[((kinds == FileKind.BLOCK) | (kinds == FileKind.PARTS)) & (here | kept)] = Form.LINK
-    wanted[kinds == FileKind.EMPTY] = Form.EMPTY
+    kept_links = is_link.copy() if keeps else np.zeros(len(kinds), dtype=np.bool_)
+    kept_links[blocks.wrong] = False
+    target_forms = np.full(len(kinds), Form.REMOTE, dtype=np.uint8)
+    target_forms[((kinds == FileKind.BLOCK) | (kinds == FileKind.PARTS)) & (is_local | kept_links)] = (
+        Form.LINK
+    )
+    target_forms[kinds == FileKind.EMPTY] = Form.EMPTY
     # A block that was removed and loaded again is another file: the old one would be kept twice.
-    replaced = (wanted == Form.LINK) & here & (linked != local)
-    files = np.flatnonzero((wanted != forms) | replaced)
-    return Steps(files=files, forms=wanted[files], fresh=forms[files] == Form.MISSING)
+    replaced = (target_forms == Form.LINK) & is_local & (linked != local)
+    files = np.flatnonzero((target_forms != forms) | replaced)
+    return Steps(files=files, forms=target_forms[files], fresh=forms[files] == Form.MISSING)
 
 
 def is_native(*, forms: npt.NDArray[np.uint8]) -> bool:

@@ -70,7 +70,7 @@ class Tree:
                     os.unlink(entry.name, dir_fd=listing)  # left by a process that was killed
         above, name = os.path.split(self.folder)
         with plain_folder(above, make=True) as parent:
-            made = self._make(0, b"", parent=parent, name=name)
+            is_new = self._make(0, b"", parent=parent, name=name)
         with plain_folder(self.folder) as root:
             new = []
             for number, folder in enumerate(self._manifest.folders):
@@ -79,10 +79,10 @@ class Tree:
                     with _beneath(root, above) as parent:
                         if self._make(number, folder, parent=parent, name=name):
                             new += [folder, above]
-                elif not made:
+                elif not is_new:
                     with _listing(root) as listing:
                         self._learn(number=number, listing=listing)
-            for folder in {*new, *([b""] if made else [])}:
+            for folder in {*new, *([b""] if is_new else [])}:
                 with _beneath(root, folder) as changed:
                     _set_time(changed, b".", UNKNOWN_TIME)
 
@@ -92,7 +92,7 @@ class Tree:
             os.mkdir(name, dir_fd=parent)
         except FileExistsError:
             if folder:
-                with _beneath(parent, name) as found, _listing(found) as listing:
+                with _beneath(parent, name) as descriptor, _listing(descriptor) as listing:
                     self._learn(number=number, listing=listing)
             return False
         set_mode(parent, name, FOLDER_MODE)
@@ -142,7 +142,7 @@ class Tree:
                             return not is_whole_file(place, file=file, manifest=self._manifest)
                         return is_other_file(place, block=number, manifest=self._manifest)
 
-                    found = _link(
+                    status = _link(
                         block,
                         wanted_length,
                         is_other,
@@ -152,11 +152,11 @@ class Tree:
                         folders=folders.whole if whole else folders.blocks,
                         writer=writer,
                     )
-                    if found is not None and found.st_size == wanted_length:
-                        self.forms[file], self.linked[file] = Form.LINK, found.st_ino
+                    if status is not None and status.st_size == wanted_length:
+                        self.forms[file], self.linked[file] = Form.LINK, status.st_ino
                         linked += 1
                         continue
-                    if found is not None:
+                    if status is not None:
                         wrong.append(block)
                     if self.forms[file] == Form.REMOTE:
                         continue
@@ -189,11 +189,11 @@ def _form(*, entry: "os.DirEntry[str]", listing: int, file: int, kind: int, leng
     """The form of what is there. What is not as a view makes it is replaced, whoever put it there."""
     if not entry.is_file(follow_symlinks=False):
         return Form.OTHER
-    found = entry.stat(follow_symlinks=False)
-    if found.st_size != length:
+    status = entry.stat(follow_symlinks=False)
+    if status.st_size != length:
         return Form.OTHER
     if (
-        found.st_nlink == 1
+        status.st_nlink == 1
         and (number := placeholder_number(b"/proc/self/fd/%d/%b" % (listing, os.fsencode(entry.name))))
         is not None
     ):
@@ -216,27 +216,27 @@ def _link(
 ) -> os.stat_result | None:
     """Link a block's file if it is as long as it shall be, and does not say that it is something else; what was found,
     None when there is no block."""
-    own = b"%d" % block
+    block_name = b"%d" % block
     for folder in folders:
         try:
-            found = os.stat(own, dir_fd=folder, follow_symlinks=False)
-            if not stat.S_ISREG(found.st_mode):
+            status = os.stat(block_name, dir_fd=folder, follow_symlinks=False)
+            if not stat.S_ISREG(status.st_mode):
                 return None
-            if found.st_size == length and is_other(f"/proc/self/fd/{folder}/{block}"):
+            if status.st_size == length and is_other(f"/proc/self/fd/{folder}/{block}"):
                 continue
-            if found.st_size == length:
-                if stat.S_IMODE(found.st_mode) != FILE_MODE:
-                    set_mode(folder, own, FILE_MODE)  # the worker makes it writable by everyone
-                if found.st_mtime_ns != time * _SECOND:
-                    _set_time(folder, own, time)
-                writer.link(own, folder, name, fresh=fresh)
+            if status.st_size == length:
+                if stat.S_IMODE(status.st_mode) != FILE_MODE:
+                    set_mode(folder, block_name, FILE_MODE)  # the worker makes it writable by everyone
+                if status.st_mtime_ns != time * _SECOND:
+                    _set_time(folder, block_name, time)
+                writer.link(block_name, folder, name, fresh=fresh)
         except OSError as error:
             if error.errno == errno.ENOENT:
                 continue  # in the next folder, or gone meanwhile: to be read through the client
             if error.errno == errno.EXDEV:
                 return None  # seen through another mount than the tree
             raise
-        return found
+        return status
     return None
 
 
@@ -252,7 +252,9 @@ class _Writer:
 
     def __enter__(self) -> "_Writer":
         with contextlib.ExitStack() as opened:
-            self._tree, self._drafts = (opened.enter_context(plain_folder(each)) for each in self._folders)
+            self._tree, self._drafts = (
+                opened.enter_context(plain_folder(folder)) for folder in self._folders
+            )
             self._stack.push(opened.pop_all())
         return self
 
@@ -294,12 +296,14 @@ class _Writer:
             self._put(name)
 
     def empty(self, name: bytes, *, time: int) -> None:
-        made = os.open(self._scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE, dir_fd=self._drafts)
+        descriptor = os.open(
+            self._scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE, dir_fd=self._drafts
+        )
         try:
-            os.fchmod(made, FILE_MODE)
-            os.utime(made, (time, time))
+            os.fchmod(descriptor, FILE_MODE)
+            os.utime(descriptor, (time, time))
         finally:
-            os.close(made)
+            os.close(descriptor)
         self._put(name)
 
     def _put(self, name: bytes) -> None:

@@ -23,7 +23,7 @@ class Fetch:
         waiting: reads that it is for, and the index of the piece in each; none: it was fetched ahead.
         holders, sources: addresses that were not asked yet, in their order.
         across_zones: addresses in other zones than this node's.
-        asked: addresses that have not answered yet, and when each was asked.
+        asked_at: addresses that have not answered yet, and when each was asked.
         reasons: why none of those who were asked could give it so far.
         changed: whether the source has another version.
         ahead: whether it began without a read that waits for it.
@@ -38,7 +38,7 @@ class Fetch:
     holders: Sequence[str] = ()
     sources: Sequence[str] = ()
     across_zones: frozenset[str] = frozenset()
-    asked: dict[str, float] = field(default_factory=dict)
+    asked_at: dict[str, float] = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
     changed: bool = False
     done: bool = False

@@ -146,17 +146,17 @@ class Fetches:
         connection = self._lane(lane, now=now)
         if connection is None:
             return
-        told = self._new(version, key)
-        told.done = True
-        connection.ask(ReadOnQuestion(told, told.block), now=now)
+        fetch = self._new(version, key)
+        fetch.done = True
+        connection.ask(ReadOnQuestion(fetch, fetch.block), now=now)
         self._unsent[connection.fd] = connection
 
     def leave(self, waiter: Read) -> None:
         """A read waits for nothing any more."""
-        for key, _, _ in waiter.wanted:
+        for key, _, _ in waiter.ranges:
             running = self._running.get(key)
             if running is not None:
-                running.waiting = [each for each in running.waiting if each[0] is not waiter]
+                running.waiting = [entry for entry in running.waiting if entry[0] is not waiter]
 
     def flush(self) -> None:
         unsent = list(self._unsent.values())
@@ -210,13 +210,13 @@ class Fetches:
         if silent > (_SOURCE_SECONDS if at_source else SILENT_SECONDS):
             self._broken(connection, f"it sent nothing for {silent:.1f} s")
         elif not at_source:
-            for asked in list(connection.expected):
-                fetch = asked.fetch
-                slow = bool(fetch.waiting) and now - fetch.asked.get(address, now) > SLOW_SECONDS
+            for question in list(connection.expected):
+                fetch = question.fetch
+                slow = bool(fetch.waiting) and now - fetch.asked_at.get(address, now) > SLOW_SECONDS
                 if not slow and silent <= OVERTAKE_SECONDS:
                     continue
                 self._paused[address] = now + _PAUSE_SECONDS
-                if not fetch.done and list(fetch.asked) == [address] and (fetch.holders or fetch.sources):
+                if not fetch.done and list(fetch.asked_at) == [address] and (fetch.holders or fetch.sources):
                     self._counters.add(fetch.key.version, Count.OVERTAKEN)
                     self._ask_next(fetch)
 
@@ -242,21 +242,21 @@ class Fetches:
 
     def _ask_next(self, fetch: Fetch) -> None:
         now = self._clock()
-        while (found := fetch.next_holder()) is not None:
-            address, at_source = found
-            if address in fetch.asked:
+        while (next_holder := fetch.next_holder()) is not None:
+            address, at_source = next_holder
+            if address in fetch.asked_at:
                 continue
             lane = Lane(address, at_source, fetch.key.version, fetch.ahead)
             connection = self._lane(lane, now=now)
             if connection is None:
                 fetch.reasons.append(f"{address} cannot be reached")
                 continue
-            fetch.asked[address] = now
+            fetch.asked_at[address] = now
             kind = SourceQuestion if at_source else BlockQuestion
             connection.ask(kind(fetch, fetch.block, fetch.key.length), now=now)
             self._unsent[connection.fd] = connection
             return
-        if not fetch.asked:
+        if not fetch.asked_at:
             self._none_left(fetch, now)
 
     def _none_left(self, fetch: Fetch, now: float) -> None:
@@ -282,7 +282,7 @@ class Fetches:
         for connection in lanes:
             if not connection.expected:
                 return connection
-        best = min(lanes, key=lambda one: one.outstanding_bytes, default=None)
+        best = min(lanes, key=lambda connection: connection.outstanding_bytes, default=None)
         if best is not None and len(lanes) >= self._most_lanes(lane):
             return best
         try:
@@ -303,15 +303,15 @@ class Fetches:
     def _most_lanes(self, lane: Lane) -> int:
         if not lane.at_source:
             return _LANES
-        at_source = ((one, len(lanes)) for one, lanes in self._lanes.items() if one.at_source)
-        left = LANES_AT_SOURCE - sum(count for one, count in at_source if one.address == lane.address)
-        return min(SOURCE_LANES, left)
+        at_source = ((key, len(lanes)) for key, lanes in self._lanes.items() if key.at_source)
+        free_lanes = LANES_AT_SOURCE - sum(count for key, count in at_source if key.address == lane.address)
+        return min(SOURCE_LANES, free_lanes)
 
     def _deliver(
-        self, connection: PeerConnection[Question], asked: Question, piece: Piece, content: memoryview
+        self, connection: PeerConnection[Question], question: Question, piece: Piece, content: memoryview
     ) -> None:
-        fetch, at_source = asked.fetch, isinstance(asked, SourceQuestion)
-        fetch.asked.pop(connection.address, None)
+        fetch, at_source = question.fetch, isinstance(question, SourceQuestion)
+        fetch.asked_at.pop(connection.address, None)
         if fetch.done:
             return
         reason = self._refusal(fetch, piece, content, at_source=at_source)
@@ -349,9 +349,9 @@ class Fetches:
         fetch.done = True
         del self._running[fetch.key]
         if fetch.ahead:
-            left = self.ahead[fetch.key.version] - fetch.key.length
-            if left:
-                self.ahead[fetch.key.version] = left
+            ahead_bytes = self.ahead[fetch.key.version] - fetch.key.length
+            if ahead_bytes:
+                self.ahead[fetch.key.version] = ahead_bytes
             else:
                 del self.ahead[fetch.key.version]
 
@@ -374,11 +374,11 @@ class Fetches:
         self._note(f"the connection to the agent at {connection.address} ended: {reason}")
         questions = deque(connection.expected)
         connection.expected.clear()
-        for asked in questions:
-            fetch = asked.fetch
-            if not fetch.done and fetch.asked.pop(connection.address, None) is not None:
+        for question in questions:
+            fetch = question.fetch
+            if not fetch.done and fetch.asked_at.pop(connection.address, None) is not None:
                 fetch.reasons.append(f"{connection.address}: {reason}")
-                if not fetch.asked:
+                if not fetch.asked_at:
                     self._ask_next(fetch)
 
     def _close(self, connection: PeerConnection[Question]) -> None:

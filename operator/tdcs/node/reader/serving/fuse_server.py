@@ -132,12 +132,12 @@ class Server:
         self._poller.watch(self._disks.fd)
         if self._refusals.fd >= 0:
             self._poller.watch(self._refusals.fd)
-        left = self._memory.take_over()
+        requests = self._memory.take_over()
         self._versions.refresh()
         self._refusals.follow(self._versions.all())
-        self._handle_left(left)
-        if left:
-            _log.info("%d requests of an earlier process were taken over", len(left))
+        self._handle_left(requests)
+        if requests:
+            _log.info("%d requests of an earlier process were taken over", len(requests))
         next_tick = next_refresh = 0.0
         next_tidy = time.monotonic() + _TIDY_SECONDS
         while True:
@@ -210,10 +210,10 @@ class Server:
                 raise
             self._handle(place)
 
-    def _handle_left(self, left: Sequence[Left]) -> None:
+    def _handle_left(self, requests: Sequence[Left]) -> None:
         """Answer what another process has taken; last what that one may have hung by."""
         self._shares.bounded = False  # it could wait when it came, so it waits on
-        for place, tries in sorted(left, key=lambda each: each.tries):
+        for place, tries in sorted(requests, key=lambda request: request.tries):
             if tries < _MOST_TRIES:
                 self._memory.beat()
                 self._handle(place, tries=tries)
@@ -305,35 +305,35 @@ class Server:
             else:
                 self._fail(place, unique, errno.ENOTDIR)
             return
-        found = version.tree.find(folder=parent.place, name=name)
-        if found is None:
+        attributes = version.tree.find(folder=parent.place, name=name)
+        if attributes is None:
             self._reply(place, (fuse_protocol.no_entry_answer(unique),))
         else:
-            self._reply(place, (fuse_protocol.entry_answer(unique, found),))
+            self._reply(place, (fuse_protocol.entry_answer(unique, attributes),))
 
     def _getattr(self, place: int, _: memoryview, unique: int, node: int) -> None:
         if node == fuse_protocol.ROOT:
             root = fuse_protocol.Attributes(node, 4096, 0, False)
             self._reply(place, (fuse_protocol.attribute_answer(unique, root),))
             return
-        asked = parse_node(node)
-        version = self._versions.get(asked.version)
-        found = version.tree.attributes(asked) if version is not None else None
-        if found is None:
-            self._fail_stale(place, unique, asked.version)
+        target = parse_node(node)
+        version = self._versions.get(target.version)
+        attributes = version.tree.attributes(target) if version is not None else None
+        if attributes is None:
+            self._fail_stale(place, unique, target.version)
         else:
-            self._reply(place, (fuse_protocol.attribute_answer(unique, found),))
+            self._reply(place, (fuse_protocol.attribute_answer(unique, attributes),))
 
     def _read(self, place: int, request: memoryview, unique: int, node: int) -> None:
         _, offset, size = fuse_protocol.READ_BODY.unpack_from(request, fuse_protocol.REQUEST.size)
-        asked = parse_node(node)
-        version = self._versions.get(asked.version)
-        if version is None or not asked.is_file or asked.place >= len(version.manifest):
-            self._fail_stale(place, unique, asked.version)
+        target = parse_node(node)
+        version = self._versions.get(target.version)
+        if version is None or not target.is_file or target.place >= len(version.manifest):
+            self._fail_stale(place, unique, target.version)
             return
         self._reads.start(
             version,
-            file=asked.place,
+            file=target.place,
             offset=offset,
             size=size,
             place=place,
@@ -363,17 +363,17 @@ class Server:
     def _readdir(self, place: int, request: memoryview, unique: int, node: int) -> None:
         _, offset, size = fuse_protocol.READ_BODY.unpack_from(request, fuse_protocol.REQUEST.size)
         opcode = fuse_protocol.REQUEST.unpack_from(request)[1]
-        found = b""
+        entries = b""
         if node != fuse_protocol.ROOT:
-            asked = parse_node(node)
-            version = self._versions.get(asked.version)
-            if version is None or asked.is_file:
-                self._fail_stale(place, unique, asked.version)
+            target = parse_node(node)
+            version = self._versions.get(target.version)
+            if version is None or target.is_file:
+                self._fail_stale(place, unique, target.version)
                 return
             plus = opcode == fuse_protocol.READDIRPLUS
-            found = version.tree.entries(folder=asked.place, offset=offset, size=size, plus=plus)
-        head = fuse_protocol.ANSWER.pack(fuse_protocol.ANSWER.size + len(found), 0, unique)
-        self._reply(place, (head, found))
+            entries = version.tree.entries(folder=target.place, offset=offset, size=size, plus=plus)
+        head = fuse_protocol.ANSWER.pack(fuse_protocol.ANSWER.size + len(entries), 0, unique)
+        self._reply(place, (head, entries))
 
     def _statfs(self, place: int, _: memoryview, unique: int, node: int) -> None:
         self._reply(place, (fuse_protocol.statfs_answer(unique),))
@@ -399,9 +399,9 @@ class PageCache:
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _write_invalidation(self, said: bytes) -> None:
+    def _write_invalidation(self, message: bytes) -> None:
         try:
-            os.write(self._session, said)
+            os.write(self._session, message)
         except OSError as error:
             if error.errno not in _NOTHING_THERE:
                 _log.error("the kernel does not forget bytes of a wrong block: %s; restart its pods", error)

@@ -58,8 +58,8 @@ class Inotify:
                 at += length
 
 
-def _checked(found: int, path: str) -> int:
-    if found < 0:
+def _checked(status: int, path: str) -> int:
+    if status < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), path)
-    return found
+    return status

@@ -73,12 +73,12 @@ class LocalBlocks:
 
     def cached(self, version: OpenVersion, key: Key, begin: int, end: int) -> memoryview | None:
         """Bytes of a piece, if the block is open and the kernel has them in memory."""
-        kept = self._files.get((version.number, key.block))
-        if kept is None:
+        block_file = self._files.get((version.number, key.block))
+        if block_file is None:
             return None
         content = bytearray(end - begin)
         try:
-            count = os.preadv(kept.file.fileno(), [content], key.offset + begin, os.RWF_NOWAIT)
+            count = os.preadv(block_file.file.fileno(), [content], key.offset + begin, os.RWF_NOWAIT)
         except OSError as error:
             if error.errno not in _NOT_CACHED:
                 self.close_block(version, key.block)
@@ -105,23 +105,23 @@ class LocalBlocks:
     def find(self, version: OpenVersion, block: int, done: Callable[[bool], None]) -> None:
         """Have looked whether a block is here."""
         work = functools.partial(self._exists, version, block)
-        self._look(version, work, lambda found: done(bool(found)))
+        self._look(version, work, lambda exists: done(bool(exists)))
 
     def close_block(self, version: OpenVersion, block: int) -> None:
         """Keep no open file of a block."""
-        kept = self._files.pop((version.number, block), None)
-        if kept is not None:
-            self._disks.look(kept.disk, kept.file.close, lambda _: None)
+        block_file = self._files.pop((version.number, block), None)
+        if block_file is not None:
+            self._disks.look(block_file.disk, block_file.file.close, lambda _: None)
 
     def tick(self) -> None:
         """Close files that nobody reads on. A few times a second."""
         now = self._clock()
         while self._files:
-            (number, block), kept = next(iter(self._files.items()))
-            if kept.until > now and len(self._files) <= _KEPT_FILES:
+            (number, block), block_file = next(iter(self._files.items()))
+            if block_file.until > now and len(self._files) <= _KEPT_FILES:
                 return
             del self._files[number, block]
-            self._disks.look(kept.disk, kept.file.close, lambda _: None)
+            self._disks.look(block_file.disk, block_file.file.close, lambda _: None)
 
     def _look(
         self, version: OpenVersion, work: Callable[[str], T | None], done: Callable[[T | None], None]
@@ -144,11 +144,11 @@ class LocalBlocks:
                 went_on = True
                 look_at_next()
 
-            def answered(found: T | None) -> None:
+            def answered(answer: T | None) -> None:
                 while self._wrong:
                     self._counters.add(self._wrong.popleft(), Count.REFUSED)
-                if found is not None:
-                    done(found)
+                if answer is not None:
+                    done(answer)
                 elif not went_on:
                     look_at_next()
 
@@ -157,17 +157,17 @@ class LocalBlocks:
         look_at_next()
 
     def _keep(
-        self, version: OpenVersion, key: Key, done: Callable[[bytes | None], None], found: _Found | None
+        self, version: OpenVersion, key: Key, done: Callable[[bytes | None], None], piece: _Found | None
     ) -> None:
-        if found is None or self._is_refused(version, version.block_ids[key.block]):
+        if piece is None or self._is_refused(version, version.block_ids[key.block]):
             done(None)
             return
-        if found.file is not None and version.block_lengths[key.block] > PART_BYTES:
+        if piece.file is not None and version.block_lengths[key.block] > PART_BYTES:
             self.close_block(version, key.block)
             self._files[version.number, key.block] = _Kept(
-                found.file, found.disk, self._clock() + _KEPT_SECONDS
+                piece.file, piece.disk, self._clock() + _KEPT_SECONDS
             )
-        done(found.content)
+        done(piece.content)
 
     # In a thread of the disk.
 
@@ -209,9 +209,9 @@ class LocalBlocks:
 
     def _exists(self, version: OpenVersion, block: int, tier: str) -> bool | None:
         identity = version.block_ids[block]
-        here = (
+        exists = (
             os.path.exists(f"{tier}/{names.AGENT_SPOOL}/{identity}")
             or self._part(version, block, tier, begin=0, length=0) is not None
         )
-        refused = here and os.path.exists(f"{tier}/{version.refused}/{identity}")
-        return (here and not refused) or None
+        refused = exists and os.path.exists(f"{tier}/{version.refused}/{identity}")
+        return (exists and not refused) or None

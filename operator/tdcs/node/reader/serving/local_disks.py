@@ -24,7 +24,7 @@ T = TypeVar("T")
 class _Look(Generic[T]):
     """Something that is looked up on a disk, and who waits for it."""
 
-    __slots__ = ("begun", "disk", "done", "found", "late", "work")
+    __slots__ = ("answer", "begun", "disk", "done", "late", "work")
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class _Look(Generic[T]):
         begun: float,
     ) -> None:
         self.disk, self.work, self.done, self.late, self.begun = disk, work, done, late, begun
-        self.found: T | None = None
+        self.answer: T | None = None
 
 
 class LocalDisks:
@@ -79,12 +79,12 @@ class LocalDisks:
         Raises:
             MemoryError: the process has no memory for a thread.
         """
-        found = _Look(disk, work=work, done=done, late=late, begun=self._clock())
-        self._waiting[found] = None
+        look = _Look(disk, work=work, done=done, late=late, begun=self._clock())
+        self._waiting[look] = None
         if disk not in self._pools:
             self._pools[disk] = ThreadPoolExecutor(self._threads, thread_name_prefix="disk")
         try:
-            self._pools[disk].submit(self._work, found)
+            self._pools[disk].submit(self._work, look)
         except RuntimeError as error:  # no thread can be started
             raise MemoryError from error
 
@@ -95,7 +95,7 @@ class LocalDisks:
             look = self._ended.popleft()
             self._waiting.pop(look, None)
             self._answers(look)
-            look.done(look.found)
+            look.done(look.answer)
 
     def wait(self, seconds: float) -> None:
         """Go on with what comes within so many seconds: for who has no loop."""
@@ -133,7 +133,7 @@ class LocalDisks:
 
     def _work(self, look: "_Look[Any]") -> None:
         try:
-            look.found = look.work()
+            look.answer = look.work()
         except OSError as error:
             _log.warning("disk %s: %s", look.disk, error)
         except Exception:

@@ -68,44 +68,50 @@ class OpenVersion:
         self._node: Final = node
         self._slot_holders: dict[int, tuple[str, ...]] = {}
         self._slot_readers: dict[int, tuple[str, ...]] = {}
-        self._here = ALL_SLOTS
+        self._present = ALL_SLOTS
 
     def set_table(self, table: HolderTable) -> None:
         self.table = table
         self.across_zones = across_zones(table)
         self._slot_holders.clear()
         self._slot_readers.clear()
-        own = next((holder for holder in table.holders if holder.node == self._node), None)
-        self._here = own.present if own else NO_SLOTS if table.holders and self._node else ALL_SLOTS
-        self.loads_here = own.address if own and own.reads_source and own.complete != ALL_SLOTS else ""
+        own_agent = next((holder for holder in table.holders if holder.node == self._node), None)
+        self._present = (
+            own_agent.present if own_agent else NO_SLOTS if table.holders and self._node else ALL_SLOTS
+        )
+        self.loads_here = (
+            own_agent.address
+            if own_agent and own_agent.reads_source and own_agent.complete != ALL_SLOTS
+            else ""
+        )
 
     def may_be_here(self, block: int) -> bool:
         """Whether a block may be on this node, by what its agent said last."""
         slot = self.block_slots[block]
-        return bool(self._here[slot >> 3] & (0x80 >> (slot & 7)))
+        return bool(self._present[slot >> 3] & (0x80 >> (slot & 7)))
 
     def blocks_of(self, file: int) -> range:
         return range(self.block_ends[file - 1] if file else 0, self.block_ends[file])
 
     def holders(self, slot: int) -> tuple[str, ...]:
         """Addresses of the agents that may have a block of a slot, those that have all of the slot first."""
-        found = self._slot_holders.get(slot)
-        if found is None:
-            found = slot_holders(self.table, slot=slot, here=self._node)
-            self._slot_holders[slot] = found
-        return found
+        addresses = self._slot_holders.get(slot)
+        if addresses is None:
+            addresses = slot_holders(self.table, slot=slot, node=self._node)
+            self._slot_holders[slot] = addresses
+        return addresses
 
     def source_readers(self, slot: int) -> tuple[str, ...]:
         """Addresses of the agents that can read the source: see `source_readers`."""
-        found = self._slot_readers.get(slot)
-        if found is None:
-            found = self._slot_readers[slot] = source_readers(self.table, slot=slot, here=self._node)
-        return found
+        addresses = self._slot_readers.get(slot)
+        if addresses is None:
+            addresses = self._slot_readers[slot] = source_readers(self.table, slot=slot, node=self._node)
+        return addresses
 
 
 def stamp_of(file: str | Path) -> tuple[int, int]:
-    found = os.stat(file)
-    return found.st_mtime_ns, found.st_ino
+    status = os.stat(file)
+    return status.st_mtime_ns, status.st_ino
 
 
 class StillOpeningError(Exception):
@@ -146,14 +152,14 @@ class OpenVersions:
         Raises:
             StillOpeningError: it is not known yet: ask again when `opened` was called.
         """
-        found = self._open.get(number)
-        if found is not None or number in self._absent:
-            return found
+        version = self._open.get(number)
+        if version is not None or number in self._absent:
+            return version
         for name in self._folder.registered.by_number().get(number, ()):
-            found = self._load(name)
-        if found is None:
+            version = self._load(name)
+        if version is None:
             self._absent.add(number)  # until the next `refresh`: a program may ask for it all the time
-        return found
+        return version
 
     def name(self, number: int) -> str:
         return self._names.get(number, f"number {number}")
@@ -174,9 +180,9 @@ class OpenVersions:
         registration = self._folder.registered.read(name)
         if registration is None:
             return None
-        found = self._open.get(registration.number)
-        if found is not None and found.name == name:
-            return found
+        version = self._open.get(registration.number)
+        if version is not None and version.name == name:
+            return version
         return self._load(name)
 
     def note_failure(self, version: OpenVersion, *, path: str, reason: str, stale: bool) -> None:
@@ -205,11 +211,11 @@ class OpenVersions:
                 del self._open[number]
                 continue
             if stamp != version.registered_at:
-                found = self._folder.registered.read(version.name)
-                if found is not None and found.number != number:
+                registration = self._folder.registered.read(version.name)
+                if registration is not None and registration.number != number:
                     del self._open[number]
                     continue
-                if found is not None:
+                if registration is not None:
                     version.registered_at = stamp
             self._read_table(version)
 
@@ -245,24 +251,24 @@ class OpenVersions:
             return self._note(name, registration, open_it())
         disk = self._opening[name] = _disk_of(registration)
 
-        def opened(found: _Opened | None) -> None:
+        def opened(answer: _Opened | None) -> None:
             self._opening.pop(name, None)
-            if self._note(name, registration, found or _Opened(None, "its disk does not read it")) is None:
+            if self._note(name, registration, answer or _Opened(None, "its disk does not read it")) is None:
                 self._failed.add(name)
             self.opened()
 
         self._disks.look(disk, open_it, opened)
         raise StillOpeningError
 
-    def _note(self, name: str, registration: Registration, found: _Opened) -> OpenVersion | None:
-        if found.tree is None:
+    def _note(self, name: str, registration: Registration, opened: _Opened) -> OpenVersion | None:
+        if opened.tree is None:
             _log.warning(
-                "version %s cannot be shown: %s; the node plugin registers it again", name, found.reason
+                "version %s cannot be shown: %s; the node plugin registers it again", name, opened.reason
             )
             return None
         number = registration.number
         version = OpenVersion(
-            number=number, name=name, registration=registration, tree=found.tree, node=self._node
+            number=number, name=name, registration=registration, tree=opened.tree, node=self._node
         )
         self._open[number] = version
         self._names[number] = name

@@ -42,13 +42,13 @@ class PlaceShares:
     def __init__(self, free: Callable[[], int]) -> None:
         self._free: Final = free
         self.bounded = True
-        self._taken: Final = Counter[_Asking]()
+        self._used: Final = Counter[_Asking]()
         self._begun: Final = Counter[_Asking]()
 
     def take(self, asker: Asker) -> Share:
         share = self._share(asker) if self.bounded else Share.BEGINS
-        self._taken[asker[:1]] += 1
-        self._taken[asker[:2]] += 1
+        self._used[asker[:1]] += 1
+        self._used[asker[:2]] += 1
         if share is Share.BEGINS:
             self.begin(asker)
         return share
@@ -58,7 +58,7 @@ class PlaceShares:
 
     def give_back(self, asker: Asker, *, begun: bool = True) -> None:
         """A read has its answer, before or after it has begun."""
-        for counts, key in ((self._taken, asker[:1]), (self._taken, asker[:2]), (self._begun, asker)):
+        for counts, key in ((self._used, asker[:1]), (self._used, asker[:2]), (self._begun, asker)):
             if counts is self._begun and not begun:
                 continue
             counts[key] -= 1
@@ -67,10 +67,10 @@ class PlaceShares:
 
     def is_crowded(self, asker: Asker) -> bool:
         """Whether the asker's pod has all that it may ask for ahead."""
-        return self._taken[asker[:2]] >= self._left(asker.version)
+        return self._used[asker[:2]] >= self._left(asker.version)
 
     def _left(self, version: int) -> int:
-        return -(-self._free() // _PART) - self._taken[version,]
+        return -(-self._free() // _PART) - self._used[version,]
 
     def _share(self, asker: Asker) -> Share:
         begun = self._begun[asker] if asker.thread else 0

@@ -119,7 +119,7 @@ def pod_of(thread: int, *, proc: str = "/proc") -> str:
         return ""
     try:
         with open(f"{proc}/{thread}/cgroup", encoding="ascii", errors="replace") as file:
-            found = _POD.search(file.read())
+            pod = _POD.search(file.read())
     except OSError:
         return ""
-    return found[1].replace("_", "-") if found else ""
+    return pod[1].replace("_", "-") if pod else ""

@@ -23,7 +23,7 @@ class Read:
     Attributes:
         place, unique: of the request.
         pieces: what has come of it so far, in order.
-        wanted: for each piece its key, and the bytes of it that are asked for.
+        ranges: for each piece its key, and the bytes of it that are asked for.
         began: when the request was taken, in seconds of the monotonic clock.
         thread: that asks.
         wait: counts the waiting for its pod; None when it does not wait, or is of no known pod.
@@ -39,11 +39,11 @@ class Read:
         "missing",
         "pieces",
         "place",
+        "ranges",
         "thread",
         "unique",
         "version",
         "wait",
-        "wanted",
     )
 
     def __init__(
@@ -54,12 +54,12 @@ class Read:
         thread: int,
         version: OpenVersion,
         file: int,
-        wanted: list[tuple[Key, int, int]],
+        ranges: list[tuple[Key, int, int]],
     ) -> None:
         self.place, self.unique, self.thread, self.version, self.file = place, unique, thread, version, file
-        self.wanted = wanted
-        self.pieces: list[bytes | memoryview | None] = [None] * len(wanted)
-        self.missing = len(wanted)
+        self.ranges = ranges
+        self.pieces: list[bytes | memoryview | None] = [None] * len(ranges)
+        self.missing = len(ranges)
         self.began = time.monotonic()
         self.wait: Wait | None = None
         self.asker: Asker | None = None

@@ -82,7 +82,7 @@ class EpochOrder:
         if place < 0:
             return []
         ahead = self._order.next(place, files=len(self._last))
-        return [int(each) for each in self._last[ahead.start : ahead.stop]]
+        return [int(file_number) for file_number in self._last[ahead.start : ahead.stop]]
 
     def _end_epoch(self) -> None:
         self._last = np.array(self._now, dtype=np.int32)

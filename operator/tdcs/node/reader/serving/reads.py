@@ -115,7 +115,7 @@ class Reads:
                 thread=thread,
                 version=version,
                 file=file,
-                wanted=[(key, offset, offset + size)],
+                ranges=[(key, offset, offset + size)],
             )
             self._piece_of(read, 0, key, offset, offset + size)
             if read.missing > 0:
@@ -126,13 +126,13 @@ class Reads:
         in_order = length <= PART_BYTES or self._offsets.in_order(
             version.number, file, offset=offset, size=size, slack=PART_BYTES
         )
-        wanted = self._pieces(version, blocks, offset=offset, size=size, parts=in_order)
-        read = Read(place=place, unique=unique, thread=thread, version=version, file=file, wanted=wanted)
-        for index, (key, begin, end) in enumerate(wanted):
+        ranges = self._pieces(version, blocks, offset=offset, size=size, parts=in_order)
+        read = Read(place=place, unique=unique, thread=thread, version=version, file=file, ranges=ranges)
+        for index, (key, begin, end) in enumerate(ranges):
             self._piece_of(read, index, key, begin, end)
         if read.missing > 0:
             self._pending[unique] = read
-        if in_order and len(wanted):
+        if in_order and len(ranges):
             self._look_ahead(read, blocks, first=offset == 0)
 
     def tick(self) -> None:
@@ -174,12 +174,12 @@ class Reads:
     # What `fetches` says.
 
     def piece(self, waiter: Read, index: int, content: memoryview, *, key: Key, origin: Count) -> None:
-        _, begin, end = waiter.wanted[index]
+        _, begin, end = waiter.ranges[index]
         if end < key.length and key not in self.buffer:
             self.buffer.put(key, kept(content))  # its next bytes are asked for in a moment
-        found = content[begin:end]
-        whole = len(waiter.wanted) == 1
-        self._have(waiter, index, found if whole else kept(content, part=found), origin=origin)
+        part = content[begin:end]
+        whole = len(waiter.ranges) == 1
+        self._have(waiter, index, part if whole else kept(content, part=part), origin=origin)
 
     def failed(self, waiter: Read, *, stale: bool, reason: str) -> None:
         """A piece of a read cannot be had: the read fails as a whole, once."""
@@ -192,10 +192,10 @@ class Reads:
         now, kind = time.monotonic(), (version.number, stale)
         if now - self._logged_at.get(kind, -_LOG_SECONDS) >= _LOG_SECONDS:
             self._logged_at[kind] = now
-            what = "has another version at its source by now" if stale else "cannot be read from anywhere"
+            problem = "has another version at its source by now" if stale else "cannot be read from anywhere"
             if stale and not self._versions.is_open(version.number):
-                what = "is of a version that is registered no more"
-            _log.error("%s %s: %s", self._path(version, waiter.file), what, reason)
+                problem = "is of a version that is registered no more"
+            _log.error("%s %s: %s", self._path(version, waiter.file), problem, reason)
             path = version.manifest.file_path(waiter.file).decode("utf-8", "replace")
             self._versions.note_failure(version, path=path, reason=reason, stale=stale)
         number = errno.ESTALE if stale else errno.EIO
@@ -210,10 +210,10 @@ class Reads:
         self.fetches.leave(read)
         self._waited(read, WaitOrigin.SOURCE)
         self._reply(read.place, (fuse_protocol.failure(read.unique, number=errno.EINTR),))
-        others = self._in_turn.get(read.asker) if read.asker is not None and read.in_turn else None
-        if read.asker is not None and others is not None:
-            others.remove(read)
-            if not others:
+        waiting = self._in_turn.get(read.asker) if read.asker is not None and read.in_turn else None
+        if read.asker is not None and waiting is not None:
+            waiting.remove(read)
+            if not waiting:
                 del self._in_turn[read.asker]
             self._shares.give_back(read.asker, begun=False)
             self._pending.pop(read.unique, None)
@@ -224,19 +224,19 @@ class Reads:
         self, version: OpenVersion, blocks: range, *, offset: int, size: int, parts: bool
     ) -> list[tuple[Key, int, int]]:
         """The pieces that a read consists of: whole parts of blocks, or no more than what is asked for."""
-        found, begin = [], 0
+        ranges, begin = [], 0
         lengths = version.manifest.block_lengths[blocks.start : blocks.stop].tolist()
         for block, length in zip(blocks, lengths, strict=True):
             low, high = max(offset - begin, 0), min(offset + size - begin, length)
             while low < high:
                 at, span = part_of(offset=low, block_length=length) if parts else (low, high - low)
                 end = min(high, at + span)
-                found.append((Key(version.number, block, at, span), low - at, end - at))
+                ranges.append((Key(version.number, block, at, span), low - at, end - at))
                 low = end
             begin += length
             if begin >= offset + size:
                 break
-        return found
+        return ranges
 
     def _piece_of(self, read: Read, index: int, key: Key, begin: int, end: int) -> None:
         if read.missing < 0 or read.in_turn:
@@ -249,20 +249,20 @@ class Reads:
             return
         version = read.version
         if self._local.may_have(version, key.block):
-            found = self._local.cached(version, key, begin, end)
-            if found is not None:
-                self._have(read, index, found, origin=Count.DISK_READS)
+            content = self._local.cached(version, key, begin, end)
+            if content is not None:
+                self._have(read, index, content, origin=Count.DISK_READS)
             else:
                 self._local.read(version, key, begin, end, functools.partial(self._looked, read, index))
             return
         self._fetch(read, index)
 
-    def _looked(self, read: Read, index: int, found: bytes | None) -> None:
+    def _looked(self, read: Read, index: int, content: bytes | None) -> None:
         """This node's disks have a piece of a read, or not."""
         if read.in_turn:
             return  # they are asked again when its turn has come
-        if found is not None:
-            self._have(read, index, found, origin=Count.DISK_READS)
+        if content is not None:
+            self._have(read, index, content, origin=Count.DISK_READS)
         elif read.missing > 0:
             self._fetch(read, index)
 
@@ -270,17 +270,17 @@ class Reads:
         if read.wait is None and self._pods is not None:
             read.wait = self._pods.begin(read.thread)
         if read.asker is not None or self._may_begin(read):
-            self.fetches.want(read.version, read.wanted[index][0], waiter=(read, index))
+            self.fetches.want(read.version, read.ranges[index][0], waiter=(read, index))
 
     def _may_begin(self, read: Read) -> bool:
         """Whether it may be fetched; else it waits its turn."""
         thread = read.thread
         asker = Asker(read.version.number, self._pods.uid(thread) if self._pods is not None else "", thread)
-        others = self._in_turn.get(asker)
-        if others and self._shares.is_crowded(asker):
+        waiting = self._in_turn.get(asker)
+        if waiting and self._shares.is_crowded(asker):
             # Its thread has gone on, so it does not stand still for it, and sees no error: the kernel asks again for
             # what is read after all. This one may be what it stands still for.
-            self._give_up(others.pop())
+            self._give_up(waiting.pop())
             share = Share.WAITS_ITS_TURN
         else:
             share = self._shares.take(asker)
@@ -335,15 +335,15 @@ class Reads:
         try:
             while self._turns:
                 asker = self._turns.popleft()
-                others = self._in_turn.get(asker)
-                if not others:
+                waiting = self._in_turn.get(asker)
+                if not waiting:
                     continue
-                read = others.popleft()
-                if not others:
+                read = waiting.popleft()
+                if not waiting:
                     del self._in_turn[asker]
                 read.in_turn = False
                 self._shares.begin(asker)
-                for index, (key, begin, end) in enumerate(read.wanted):
+                for index, (key, begin, end) in enumerate(read.ranges):
                     if read.pieces[index] is None:
                         self._piece_of(read, index, key, begin, end)
         finally:
@@ -356,11 +356,11 @@ class Reads:
 
     def _look_ahead(self, read: Read, blocks: range, *, first: bool) -> None:
         version, manifest = read.version, read.version.manifest
-        last, _, end = read.wanted[-1]
+        last, _, end = read.ranges[-1]
         length = int(manifest.block_lengths[last.block])
         if last.offset + last.length < length or last.block + 1 < blocks.stop:
             self._parts_ahead(version, read.file, blocks, last)
-        elif first and len(read.wanted) == 1 and end == last.length:
+        elif first and len(read.ranges) == 1 and end == last.length:
             self._files_ahead(version, read.file)
 
     def _files_ahead(self, version: OpenVersion, read: int) -> None:
@@ -400,8 +400,8 @@ class Reads:
             self.fetches.want(version, key, waiter=None)
             return
 
-        def looked(here: bool) -> None:
-            if not here and key not in self.buffer and not self.fetches.has(key):
+        def looked(is_here: bool) -> None:
+            if not is_here and key not in self.buffer and not self.fetches.has(key):
                 self.fetches.want(version, key, waiter=None)
 
         self._local.find(version, key.block, looked)

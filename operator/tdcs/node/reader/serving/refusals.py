@@ -81,19 +81,19 @@ class Refusals:
 
     def follow(self, versions: Iterable[OpenVersion]) -> None:
         """Follow those of these versions and of no others; to be called a few times a second."""
-        wanted: dict[str, _Folder] = {}
+        folders: dict[str, _Folder] = {}
         for version in versions:
             for tier in version.registration.tiers:
                 path = f"{tier}/{version.refused}"
-                wanted.setdefault(path, _Folder(tier, path)).versions[version.number] = version
-        for path in self._folders.keys() - wanted.keys():
+                folders.setdefault(path, _Folder(tier, path)).versions[version.number] = version
+        for path in self._folders.keys() - folders.keys():
             self._end(self._folders.pop(path))
-        for path, each in wanted.items():
-            folder = self._folders.setdefault(path, each)
-            before, folder.versions = folder.versions, each.versions
-            if folder is not each and folder.blocks:
-                for number in each.versions.keys() - before.keys():
-                    self._drop(each.versions[number], folder.blocks)
+        for path, new_folder in folders.items():
+            folder = self._folders.setdefault(path, new_folder)
+            before, folder.versions = folder.versions, new_folder.versions
+            if folder is not new_folder and folder.blocks:
+                for number in new_folder.versions.keys() - before.keys():
+                    self._drop(new_folder.versions[number], folder.blocks)
         for tier in {folder.tier for folder in self._folders.values() if folder.watch < 0}:
             self._look(tier)
 
@@ -106,10 +106,10 @@ class Refusals:
                 for folder in self._watched.values():
                     folder.watch = -1  # it is listed again
                 self._watched.clear()
-            elif (known := self._watched.get(event.watch)) is None:
+            elif (watched_folder := self._watched.get(event.watch)) is None:
                 self._early.append(event)  # the thread that watches the folder has not said so yet
             else:
-                self._take(known, event)
+                self._take(watched_folder, event)
 
     def _take(self, folder: _Folder, event: Event) -> None:
         if event.kind & inotify.ENDED:
@@ -140,9 +140,9 @@ class Refusals:
         look = functools.partial(_watched, self._inotify, paths)
         self._disks.look(tier, look, functools.partial(self._follow, tier))
 
-    def _follow(self, tier: str, found: dict[str, _Watched] | None) -> None:
+    def _follow(self, tier: str, watched_by_path: dict[str, _Watched] | None) -> None:
         self._looks.discard(tier)
-        for path, watched in (found or {}).items():
+        for path, watched in (watched_by_path or {}).items():
             folder = self._folders.get(path)
             if folder is None:
                 continue
@@ -155,15 +155,15 @@ class Refusals:
         early = list(self._early)
         self._early.clear()
         for event in early:
-            if (known := self._watched.get(event.watch)) is not None:
-                self._take(known, event)
+            if (watched_folder := self._watched.get(event.watch)) is not None:
+                self._take(watched_folder, event)
             elif self._looks:
                 self._early.append(event)
 
 
 def _watched(inotify: Inotify | None, paths: Iterable[str]) -> dict[str, _Watched]:
     """Those of these folders that are there, watched from before they are listed. In a thread of the disk."""
-    found = {}
+    watched = {}
     for path in paths:
         watch = -1
         try:
@@ -175,5 +175,5 @@ def _watched(inotify: Inotify | None, paths: Iterable[str]) -> dict[str, _Watche
             _log.warning("%s is not watched, but listed: %s", path, error)
         with suppress(FileNotFoundError, NotADirectoryError):
             names = os.listdir(path)
-            found[path] = _Watched(watch, frozenset(int(name) for name in names if name.isdecimal()))
-    return found
+            watched[path] = _Watched(watch, frozenset(int(name) for name in names if name.isdecimal()))
+    return watched

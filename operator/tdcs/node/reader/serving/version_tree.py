@@ -66,13 +66,13 @@ class VersionTree:
         """The attributes of a node; None when the version has no such node."""
         if node.is_file:
             return self.file(node.place) if node.place < len(self.manifest) else None
-        known = node.place < len(self.manifest.folders) or node.place == _NUMBERED
-        return self.folder(node.place) if known else None
+        is_folder = node.place < len(self.manifest.folders) or node.place == _NUMBERED
+        return self.folder(node.place) if is_folder else None
 
     def find(self, *, folder: int, name: bytes) -> Attributes | None:
         if folder == _NUMBERED:
-            known = name.isdigit() and len(name) < 20 and int(name) < len(self.manifest)
-            return self.file(int(name)) if known else None
+            is_file = name.isdigit() and len(name) < 20 and int(name) < len(self.manifest)
+            return self.file(int(name)) if is_file else None
         file = self.manifest.find(folder=folder, name=name)
         if file is not None:
             return self.file(file)
@@ -81,14 +81,14 @@ class VersionTree:
 
     def entries(self, *, folder: int, offset: int, size: int, plus: bool) -> bytes:
         """Entries of a folder from the one numbered `offset`, in at most `size` bytes; nothing at the end."""
-        found, used = [], 0
+        entries, used = [], 0
         for following, (attributes, name) in enumerate(self._listed(folder, offset), start=offset + 1):
             entry = directory_entry(attributes, name=name, following=following, plus=plus)
             used += len(entry)
             if used > size:
                 break
-            found.append(entry)
-        return b"".join(found)
+            entries.append(entry)
+        return b"".join(entries)
 
     def _listed(self, folder: int, offset: int) -> Iterator[tuple[Attributes, bytes]]:
         if folder == _NUMBERED:

@@ -30,7 +30,7 @@ def rest(folder: Path, *, seconds: float = QUIET_SECONDS + 5) -> None:
 
 def tidy(folder: Path) -> None:
     root = folder.parents[2]
-    clear_abandoned(cache_root=str(root), pods=str(root / "pods"), known=(), mounts=[])
+    clear_abandoned(cache_root=str(root), pods=str(root / "pods"), view_folders=(), mounts=[])
 
 
 def test_the_folder_of_a_dataset_without_versions_goes(folder: Path) -> None:
@@ -79,6 +79,6 @@ def test_a_view_without_a_manifest_stays_while_a_pod_is_shown_it(folder: Path, s
         source=source,
     )
 
-    clear_abandoned(cache_root=str(folder.parents[2]), pods=f"{pods}/", known=(), mounts=[mounted])
+    clear_abandoned(cache_root=str(folder.parents[2]), pods=f"{pods}/", view_folders=(), mounts=[mounted])
 
     assert version.exists() is shown

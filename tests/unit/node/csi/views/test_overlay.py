@@ -219,7 +219,7 @@ async def test_on_a_disk_that_takes_no_placeholders_pods_read_through_the_client
     await asyncio.to_thread(subprocess.run, command, check=True)  # it has no extended attributes
     try:
         dataset = DatasetFolder(path=str(views / "d"))
-        support = OverlaySupport(wanted=True)
+        support = OverlaySupport(enabled=True)
         await support.look(dataset)
         assert not support.merged(dataset, version="v")
         assert "they cannot be overlays" in caplog.text
@@ -233,7 +233,7 @@ async def test_two_volumes_that_come_at_once_find_out_together(tmp_path: Path) -
     for turn in range(5):
         views = tmp_path / f"views-{turn}"
         datasets = [DatasetFolder(path=str(views / name)) for name in "abcd"]
-        support = OverlaySupport(wanted=True)
+        support = OverlaySupport(enabled=True)
         await asyncio.gather(*(support.look(each) for each in datasets))
         assert [support.merged(each, version="v") for each in datasets] == [True] * 4
         assert os.listdir(views) == []
@@ -251,7 +251,7 @@ async def test_a_volume_that_is_asked_for_again_joins_the_trial_of_the_call_that
         return ""
 
     monkeypatch.setattr("tdcs.node.csi.views.overlay.unsupported", slow)
-    dataset, support = DatasetFolder(path=str(tmp_path / "views/d")), OverlaySupport(wanted=True)
+    dataset, support = DatasetFolder(path=str(tmp_path / "views/d")), OverlaySupport(enabled=True)
     first = asyncio.create_task(support.look(dataset))
     await asyncio.to_thread(going.wait, 30)
     first.cancel()
@@ -272,7 +272,7 @@ async def test_a_version_stays_in_the_form_in_which_it_was_made(
     for folder in made:
         (tmp_path / "views/d/v" / folder).mkdir(parents=True)
     for wanted in (False, True):
-        support = OverlaySupport(wanted=wanted)
+        support = OverlaySupport(enabled=wanted)
         await support.look(dataset)
         assert support.merged(dataset, version="v") == ("tree" in made)
         assert support.merged(dataset, version="another") == wanted
@@ -281,7 +281,7 @@ async def test_a_version_stays_in_the_form_in_which_it_was_made(
 async def test_a_tree_of_a_kernel_that_had_overlays_is_not_shown_on_one_that_has_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dataset, support = DatasetFolder(path=str(tmp_path / "views/d")), OverlaySupport(wanted=True)
+    dataset, support = DatasetFolder(path=str(tmp_path / "views/d")), OverlaySupport(enabled=True)
     (tmp_path / "views/d/v/tree").mkdir(parents=True)
     monkeypatch.setattr(bind_mount, "overlay_with_data", Mock(side_effect=OSError(errno.EINVAL, "Invalid")))
     await support.look(dataset)
@@ -300,7 +300,7 @@ async def test_what_a_killed_process_left_of_its_trial_is_in_nobodys_way(tmp_pat
         data=below, device="trial"
     )
     os.close(below)
-    support = OverlaySupport(wanted=True)
+    support = OverlaySupport(enabled=True)
     await support.look(DatasetFolder(path=str(views / "d")))
     assert support.merged(DatasetFolder(path=str(views / "d")), version="v")
     assert os.listdir(views) == []
@@ -309,7 +309,7 @@ async def test_what_a_killed_process_left_of_its_trial_is_in_nobodys_way(tmp_pat
 async def test_a_trial_that_cannot_be_removed_at_once_has_told_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    dataset, support = DatasetFolder(path=str(tmp_path / "views/d")), OverlaySupport(wanted=True)
+    dataset, support = DatasetFolder(path=str(tmp_path / "views/d")), OverlaySupport(enabled=True)
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "rmtree", Mock(side_effect=OSError(errno.EBUSY, "Device or resource busy")))
         await support.look(dataset)
@@ -320,7 +320,7 @@ async def test_a_trial_that_cannot_be_removed_at_once_has_told_all_the_same(
 async def test_an_error_that_nothing_is_known_of_leaves_no_volume_without_a_form(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dataset, support = DatasetFolder(path=str(tmp_path / "views/d")), OverlaySupport(wanted=True)
+    dataset, support = DatasetFolder(path=str(tmp_path / "views/d")), OverlaySupport(enabled=True)
     monkeypatch.setattr(
         bind_mount, "overlay_with_data", Mock(side_effect=OSError(errno.ELOOP, "Too many levels"))
     )
@@ -332,7 +332,7 @@ async def test_a_disk_that_fails_for_a_moment_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A view keeps the form in which it was made: a fault of a moment must not choose it."""
-    dataset, support = DatasetFolder(path=str(tmp_path / "views/d")), OverlaySupport(wanted=True)
+    dataset, support = DatasetFolder(path=str(tmp_path / "views/d")), OverlaySupport(enabled=True)
     with monkeypatch.context() as patch:
         patch.setattr(os, "setxattr", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
         with pytest.raises(OSError, match="No space left"):
