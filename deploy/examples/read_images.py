@@ -80,7 +80,7 @@ def meet(host: str, *, pod: int, pods: int) -> None:
 def _gather(others: int) -> None:
     """Wait for the other pods, then let all go."""
     until = time.monotonic() + MEETING_SECONDS
-    with socket.create_server(("", MEETING_PORT)) as server:
+    with _listener() as server:
         here = []
         for _ in range(others):
             server.settimeout(max(0.1, until - time.monotonic()))
@@ -88,6 +88,14 @@ def _gather(others: int) -> None:
         for one in here:
             one.sendall(b"!")
             one.close()
+
+
+def _listener() -> socket.socket:
+    """At the addresses of both families, where the pod has IPv6."""
+    try:
+        return socket.create_server(("::", MEETING_PORT), family=socket.AF_INET6, dualstack_ipv6=True)
+    except (OSError, ValueError):  # without IPv6
+        return socket.create_server(("", MEETING_PORT))
 
 
 def _tell(host: str) -> None:

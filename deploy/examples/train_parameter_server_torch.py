@@ -20,7 +20,6 @@ the last step in the order in which their gradients left.
 import argparse
 import json
 import os
-import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,6 +40,7 @@ from tdcs_train.environment import number_from
 from tdcs_train.errors import InputError, ended_by_input_errors
 from tdcs_train.loader import find_images
 from tdcs_train.model.tracing import trace
+from tdcs_train.peers.listening import listen
 from tdcs_train.ps.parameters import priorities_of
 from tdcs_train.ps.server import ParameterServer
 from tdcs_train.ps.transmissions import OrderKept
@@ -112,7 +112,7 @@ def serve(
     server = ParameterServer(
         net,
         lambda parameters: torch.optim.SGD(parameters, lr=asked.learning_rate, momentum=MOMENTUM),
-        listener=socket.create_server(("", hosts[number][1]), backlog=64),
+        listener=listen(hosts[number][1], backlog=64),
         workers=asked.workers,
         number=number,
         servers=len(hosts),

@@ -21,6 +21,7 @@ from tests.support.scheduler_configuration import scheduler_configuration
 from tests.support.waiting import eventually
 
 from tdcs.control.dataset.access import volume_objects
+from tdcs.listening import at
 
 CRDS = Path(__file__).parents[2] / "crds"
 SCHEDULER = "tdcs-scheduler"
@@ -32,14 +33,14 @@ class Extender:
 
     process: Process
     url: str
-    metrics_port: int
+    metrics_url: str
 
     def get(self, path: str) -> tuple[int, str]:
         return self._get(f"{self.url}{path}")
 
     def metrics(self) -> list[str]:
         """The lines of its metrics."""
-        return self._get(f"http://127.0.0.1:{self.metrics_port}/metrics")[1].splitlines()
+        return self._get(f"{self.metrics_url}/metrics")[1].splitlines()
 
     def _get(self, url: str) -> tuple[int, str]:
         try:
@@ -90,13 +91,15 @@ def start_extender(
     options: Sequence[str] = (),
 ) -> Extender:
     """The extender's process, once it is healthy; `kubeconfig`: whose rights it has, by default an administrator's;
-    `options`: more of the command's."""
+    `options`: more of the command's. It listens where the control plane does."""
     port, metrics_port = free_ports(2)
-    url = f"http://127.0.0.1:{port}"
+    host = plane.options.host
+    url, metrics_url = (f"http://{at(host, each)}" for each in (port, metrics_port))
     argv = [
         sys.executable,
         "-m",
         "tdcs_scheduler",
+        f"--host={host}",
         f"--port={port}",
         f"--metrics-port={metrics_port}",
         f"--stale-after={stale_after}",
@@ -107,11 +110,11 @@ def start_extender(
     plane.kube.install_crds(CRDS)
 
     def ready() -> bool:
-        return Extender(process, url, metrics_port).get("/healthz")[0] == 200
+        return Extender(process, url, metrics_url).get("/healthz")[0] == 200
 
     rights = kubeconfig or plane.stand_in_kubeconfig("scheduler")
     process = plane.run(name="extender", argv=argv, kubeconfig=rights)
-    extender = Extender(process, url, metrics_port)
+    extender = Extender(process, url, metrics_url)
     eventually(ready, deadline=90, describe=process.tail)
     return extender
 

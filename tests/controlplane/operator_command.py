@@ -16,6 +16,8 @@ from tests.support.kube import Kube, Object
 from tests.support.programs.ports import free_ports
 from tests.support.programs.processes import Process
 
+from tdcs.listening import at
+
 ROOT = Path(__file__).resolve().parents[2]
 TDCS = Path(sys.executable).parent / "tdcs"
 
@@ -86,7 +88,9 @@ def start_operator(
 
     def healthy() -> bool:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=2) as answer:
+            with urllib.request.urlopen(
+                f"http://{at(plane.options.host, port)}/healthz", timeout=2
+            ) as answer:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             return False

@@ -166,7 +166,7 @@ def prometheus(jobs: JobWorld, tmp_path: Path) -> Iterator[Prometheus]:
         reader, read = start_reader(stack)
         scraped = {
             "operator": port,
-            "extender": extender.metrics_port,
+            "extender": int(extender.metrics_url.rpartition(":")[2]),
             "agent": agent,
             "reader": reader,
             "plugin": start_plugin(stack),

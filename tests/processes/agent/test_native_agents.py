@@ -12,6 +12,7 @@ import pytest
 from tests.support.dataplane.agent_processes import AgentProcess, read_by_wire
 from tests.support.dataplane.agents import MOUNT, Version
 from tests.support.programs.bucket_store import BucketStore, serving
+from tests.support.programs.ipv6 import LOOPBACK, needs_ipv6
 from tests.support.programs.ports import free_ports
 from tests.support.waiting import eventually_async
 
@@ -35,14 +36,16 @@ ALL = FILES | LARGE
 
 
 class NativeCache:
-    """A bucket, two agents, and the operator's client to them."""
+    """A bucket, two agents, and the operator's client to them, all at one loopback address."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, host: str = "127.0.0.1") -> None:
         self.folder = folder
+        self.host = host
         self.store = BucketStore(
             keys=[name.encode() for name in ALL],
             size=lambda key: len(ALL[key.decode()]),
             content=lambda key: ALL[key.decode()],
+            host=host,
         )
         self.client = HttpAgents(poll_seconds=2.0, call_seconds=5.0)
         self.agents = [self._agent(node) for node in ("one", "two")]
@@ -55,6 +58,7 @@ class NativeCache:
             tier=self.folder / node,
             log=self.folder / f"{node}.log",
             capacity=1 << 30,
+            host=self.host,
             control_port=control,
             block_port=blocks,
         )
@@ -133,8 +137,8 @@ async def reads_all_again(agent: AgentProcess, version: Version, expected: dict[
 
 
 @pytest.fixture
-async def cache(tmp_path: Path) -> AsyncIterator[NativeCache]:
-    made = NativeCache(tmp_path)
+async def cache(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[NativeCache]:
+    made = NativeCache(tmp_path, host=getattr(request, "param", "127.0.0.1"))
     async with serving(made.store):
         try:
             await made.start()
@@ -174,6 +178,27 @@ async def test_a_bucket_is_listed_loaded_and_read_without_any_master(cache: Nati
         await asyncio.to_thread(agent.process.kill)
         await asyncio.to_thread(agent.process.start)
         await reads_all_again(agent, version, expected)
+
+
+@needs_ipv6
+@pytest.mark.parametrize("cache", [LOOPBACK], indirect=True)
+async def test_a_bucket_is_listed_loaded_and_read_at_addresses_of_ipv6(cache: NativeCache) -> None:
+    version = await cache.listed(cut=Cut(1 << 20, 1 << 20))
+    first, second = cache.agents
+    assert first.address.startswith("[::1]:")
+    assert cache.store.source.options["endpoint"].startswith("http://[::1]:")
+    await cache.give(first, version, origin=ALL_SLOTS)
+    await cache.holds(first, version)
+
+    cache.store.content = None
+    await cache.give(second, version, origin=NO_SLOTS, peers=[first.peer()], source=None)
+    await cache.holds(second, version)
+    expected = by_block(version)
+    for agent in (first, second):
+        assert read_by_wire(agent, version.manifest, expected) == expected
+        assert agent.content(version) == {
+            name.removeprefix("data/"): content for name, content in ALL.items()
+        }
 
 
 async def test_agents_count_a_bucket_that_has_lost_much_by_listings_of_their_own(cache: NativeCache) -> None:

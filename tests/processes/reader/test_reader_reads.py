@@ -20,6 +20,7 @@ from tests.support.dataplane.readers import (
     small_version,
     table_of,
 )
+from tests.support.programs.ipv6 import LOOPBACK, needs_ipv6
 from tests.unit.node.csi.views.builders import refuse_block
 
 from tdcs.model import slots
@@ -69,6 +70,17 @@ def test_every_file_of_a_version_is_read_as_it_is_at_its_source(node: ReaderNode
 
     assert sums(root) == wanted(files)
     drop_page_cache()
+    assert sums(root) == wanted(files)
+    assert node.metric("tdcs_reader_errors_total") == 0
+    giver.process.kill()
+
+
+@needs_ipv6
+def test_every_file_is_read_from_an_agent_with_an_address_of_ipv6(node: ReaderNode) -> None:
+    files = contents()
+    giver, root = shown_from_elsewhere(node, files, cut=Cut(8192, 8192), host=LOOPBACK)
+    assert giver.address.startswith("[::1]:")
+    node.start()
     assert sums(root) == wanted(files)
     assert node.metric("tdcs_reader_errors_total") == 0
     giver.process.kill()

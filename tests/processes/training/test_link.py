@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from click.testing import CliRunner
+from tests.support.programs.ipv6 import LOOPBACK, needs_ipv6
 
 from tdcs_train.cli.main import main
 from tdcs_train.link.measuring import LinkRate
@@ -26,14 +27,16 @@ def free_port() -> int:
         return port
 
 
-def run_all(world_size: int, *, sizes: dict[int, int] | None = None) -> list[list[LinkRate] | BaseException]:
+def run_all(
+    world_size: int, *, sizes: dict[int, int] | None = None, master: str = "127.0.0.1"
+) -> list[list[LinkRate] | BaseException]:
     """Every worker of a job in a thread of its own: what each of them found."""
     port = free_port()
     found: list[list[LinkRate] | BaseException] = [[] for _ in range(world_size)]
 
     def work(rank: int) -> None:
         size = (sizes or {}).get(rank, world_size)
-        job = Job(master="127.0.0.1", port=port, rank=rank, world_size=size, timeout=5)
+        job = Job(master=master, port=port, rank=rank, world_size=size, timeout=5)
         try:
             found[rank] = measure_links(job, seconds=0.2)
         except PeerError as error:
@@ -53,6 +56,14 @@ def test_worker_0_gets_every_pair_in_both_directions() -> None:
     assert isinstance(first, list)
     assert [(rate.source, rate.target) for rate in first] == [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)]
     assert all(rate.bytes_per_second > 1e6 and 0 < rate.latency_seconds < 1 for rate in first)
+    assert others == [[], []]
+
+
+@needs_ipv6
+def test_workers_measure_each_other_at_addresses_of_ipv6() -> None:
+    first, *others = run_all(3, master=LOOPBACK)
+    assert isinstance(first, list)
+    assert [(rate.source, rate.target) for rate in first] == [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)]
     assert others == [[], []]
 
 

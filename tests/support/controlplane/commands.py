@@ -1,6 +1,6 @@
 """The command lines of the control plane's programs, and the scheduler's configuration. Pure.
 
-Everything listens on 127.0.0.1 only. What is switched off is off because the
+Everything listens on 127.0.0.1 only, or on ::1. What is switched off is off because the
 cluster is thrown away after the run (fsync), has one copy of each part (leader
 election) or gets bursts that no production cluster would allow (request limits).
 """
@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.controlplane.binaries import Binaries
-from tests.support.controlplane.pki import FRONT_PROXY_USER, SERVICE_IPS, Pki
+from tests.support.controlplane.pki import FRONT_PROXY_USER, SERVICE_IPS, SERVICE_IPS_OF_IPV6, Pki
+
+from tdcs.listening import at as host_and_port
 
 ETCD, API, MANAGER, SCHEDULER, KWOK = (
     "etcd",
@@ -29,7 +31,7 @@ GO_ENVIRONMENT = {"GOGC": "300"}
 
 @dataclass(frozen=True, kw_only=True)
 class Ports:
-    """TCP ports on 127.0.0.1."""
+    """TCP ports on loopback."""
 
     etcd: int
     etcd_peer: int
@@ -46,13 +48,19 @@ class Options:
     ``scheduler_config``: a KubeSchedulerConfiguration without its clientConnection and
     leaderElection, which are filled in. ``feature_gates`` go to API server, manager and
     scheduler. ``extra_args``: more flags by program name; a later flag wins over an
-    earlier one of the same name.
+    earlier one of the same name. ``host``: the loopback address on which all listen;
+    with ::1 Services and pods have addresses of IPv6, too.
     """
 
     scheduler_config: Mapping[str, Any] = field(default_factory=dict)
     kwok: bool = True
     feature_gates: Mapping[str, bool] = field(default_factory=dict)
     extra_args: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    host: str = "127.0.0.1"
+
+    @property
+    def is_ipv6(self) -> bool:
+        return ":" in self.host
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,13 +73,17 @@ class Layout:
     binaries: Binaries
     options: Options
 
+    def address(self, port: int) -> str:
+        """HOST:PORT, as URLs have it."""
+        return host_and_port(self.options.host, port)
+
     @property
     def api_url(self) -> str:
-        return f"https://127.0.0.1:{self.ports.api}"
+        return f"https://{self.address(self.ports.api)}"
 
     @property
     def etcd_url(self) -> str:
-        return f"http://127.0.0.1:{self.ports.etcd}"
+        return f"http://{self.address(self.ports.etcd)}"
 
     @property
     def audit_policy(self) -> Path:
@@ -98,7 +110,7 @@ class Layout:
 
 def etcd(at: Layout) -> list[str]:
     """etcd: plain HTTP, loopback only."""
-    peer = f"http://127.0.0.1:{at.ports.etcd_peer}"
+    peer = f"http://{at.address(at.ports.etcd_peer)}"
     return [
         str(at.binaries.etcd),
         "--name=test",
@@ -120,10 +132,10 @@ def kube_apiserver(at: Layout) -> list[str]:
     return [
         str(at.binaries.kube_apiserver),
         f"--etcd-servers={at.etcd_url}",
-        "--bind-address=127.0.0.1",
+        f"--bind-address={at.options.host}",
         f"--secure-port={at.ports.api}",
         # The Endpoints object of the service "kubernetes" may not hold a loopback address: write none.
-        "--advertise-address=127.0.0.1",
+        f"--advertise-address={at.options.host}",
         "--endpoint-reconciler-type=none",
         f"--tls-cert-file={pki.server}",
         f"--tls-private-key-file={pki.server_key}",
@@ -141,7 +153,7 @@ def kube_apiserver(at: Layout) -> list[str]:
         "--requestheader-extra-headers-prefix=X-Remote-Extra-",
         f"--proxy-client-cert-file={pki.front_proxy}",
         f"--proxy-client-key-file={pki.front_proxy_key}",
-        f"--service-cluster-ip-range={SERVICE_IPS}",
+        f"--service-cluster-ip-range={SERVICE_IPS_OF_IPV6 if at.options.is_ipv6 else SERVICE_IPS}",
         "--allow-privileged=true",
         f"--audit-policy-file={at.audit_policy}",
         f"--audit-log-path={at.audit_log}",
@@ -162,7 +174,7 @@ def kube_controller_manager(at: Layout) -> list[str]:
         f"--kubeconfig={kubeconfig}",
         f"--authentication-kubeconfig={kubeconfig}",
         f"--authorization-kubeconfig={kubeconfig}",
-        "--bind-address=127.0.0.1",
+        f"--bind-address={at.options.host}",
         f"--secure-port={at.ports.manager}",
         f"--tls-cert-file={pki.server}",
         f"--tls-private-key-file={pki.server_key}",
@@ -192,7 +204,7 @@ def kube_scheduler(at: Layout, *, config: Path, port: int) -> list[str]:
         f"--authentication-kubeconfig={kubeconfig}",
         f"--authorization-kubeconfig={kubeconfig}",
         "--authorization-always-allow-paths=/healthz,/livez,/readyz,/metrics",
-        "--bind-address=127.0.0.1",
+        f"--bind-address={at.options.host}",
         f"--secure-port={port}",
         f"--tls-cert-file={at.pki.server}",
         f"--tls-private-key-file={at.pki.server_key}",
@@ -209,9 +221,9 @@ def kwok(at: Layout, *, stages: Path) -> list[str]:
         "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
         # Renewals of a thousand leases are load that tells a test nothing.
         "--node-lease-duration-seconds=600",
-        "--cidr=10.0.0.0/16",
-        "--node-ip=10.0.0.1",
-        f"--server-address=127.0.0.1:{at.ports.kwok}",
+        f"--cidr={'fd00:10::/64' if at.options.is_ipv6 else '10.0.0.0/16'}",
+        f"--node-ip={'fd00:10::1' if at.options.is_ipv6 else '10.0.0.1'}",
+        f"--server-address={at.address(at.ports.kwok)}",
         *at._more(KWOK, gates=False),
     ]
 

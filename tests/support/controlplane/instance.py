@@ -158,7 +158,7 @@ class ControlPlane:
     def metric(self, metric: str, labels: Mapping[str, str], *, name: str = SCHEDULER) -> float:
         """Sum of a metric's samples that have ``labels``, read from a scheduler's /metrics."""
         port = next(a.split("=")[1] for a in self.process(name).argv if a.startswith("--secure-port="))
-        with self._open(f"https://127.0.0.1:{port}/metrics") as answer:
+        with self._open(f"https://{self._at.address(port)}/metrics") as answer:
             text: str = answer.read().decode()
         # Parse that metric's lines only: the scheduler exports thousands, and this is called in a loop.
         heads = (f"{metric}{{", f"{metric} ")
@@ -185,11 +185,11 @@ class ControlPlane:
         self._add(ETCD, commands.etcd(at), ready=self.answers(f"{at.etcd_url}/readyz")).start()
         self._add(API, commands.kube_apiserver(at), ready=self.answers(f"{at.api_url}/readyz")).start()
 
-        manager_url = f"https://127.0.0.1:{at.ports.manager}/healthz"
+        manager_url = f"https://{at.address(at.ports.manager)}/healthz"
         self._add(MANAGER, commands.kube_controller_manager(at), ready=self.answers(manager_url))
         self._add_scheduler(name=SCHEDULER, config=self.options.scheduler_config, port=at.ports.scheduler)
         if self.options.kwok:
-            kwok_url = f"http://127.0.0.1:{at.ports.kwok}/healthz"
+            kwok_url = f"http://{at.address(at.ports.kwok)}/healthz"
             self._add(KWOK, commands.kwok(at, stages=self._stages()), ready=self.answers(kwok_url))
         rest = [process for name, process in self._processes.items() if name not in (ETCD, API)]
         for process in rest:
@@ -239,7 +239,7 @@ class ControlPlane:
         complete = commands.scheduler_config(config, kubeconfig=self._at.kubeconfig(SCHEDULER))
         path.write_text(yaml.safe_dump(complete))
         argv = commands.kube_scheduler(self._at, config=path, port=port)
-        self._add(name, argv, ready=self.answers(f"https://127.0.0.1:{port}/readyz"))
+        self._add(name, argv, ready=self.answers(f"https://{self._at.address(port)}/readyz"))
 
     def _add(
         self,

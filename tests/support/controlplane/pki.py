@@ -17,6 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 ADMINS = "system:masters"
 SERVICE_IPS = "10.96.0.0/16"
 API_SERVICE_IP = "10.96.0.1"
+SERVICE_IPS_OF_IPV6 = "fd00:96::/112"
+API_SERVICE_IP_OF_IPV6 = "fd00:96::1"
 FRONT_PROXY_USER = "front-proxy-client"
 
 
@@ -35,8 +37,10 @@ class Pki:
 
         server = self._ca.issue_cert(
             "127.0.0.1",
+            "::1",
             "localhost",
             API_SERVICE_IP,
+            API_SERVICE_IP_OF_IPV6,
             "kubernetes",
             "kubernetes.default",
             "kubernetes.default.svc",

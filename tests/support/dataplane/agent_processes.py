@@ -13,6 +13,7 @@ from tests.support.programs.processes import Process
 
 from tdcs.api import names
 from tdcs.engine.agent_client import AgentAddress
+from tdcs.listening import at
 from tdcs.model.agent_state import ALL_SLOTS, Peer
 from tdcs.model.manifest import Manifest
 from tdcs.node.agent.disk.tier import Disk
@@ -44,8 +45,8 @@ class AgentProcess:
         self.host = host
         self.tier = tier
         self.disk = Disk(tier)
-        self.address = f"{host}:{block_port}"
-        self.url = f"{'http' if trust is None else 'https'}://{host}:{control_port}"
+        self.address = at(host, block_port)
+        self.url = f"{'http' if trust is None else 'https'}://{at(host, control_port)}"
         self.process = Process(
             name=f"agent of {node}",
             argv=[

@@ -1,6 +1,6 @@
 """The process of a `Giver`: an agent's block service over a tier's folder, and nothing else of an agent.
 
-    python -m tests.support.dataplane.giver_process FOLDER PORT SOURCE TRUST
+    python -m tests.support.dataplane.giver_process FOLDER PORT SOURCE TRUST [HOST]
 
 It is started with most tests of readers, and imports only what it needs: to import the rest of an agent takes longer
 than most of them read.
@@ -26,7 +26,7 @@ from tdcs.trust.contexts import Contexts
 from tdcs.trust.identity import TrustFolder
 
 
-def serve_blocks(tier: Path, port: int, *, source: str, trust: str) -> None:
+def serve_blocks(tier: Path, port: int, *, source: str, trust: str, host: str = "127.0.0.1") -> None:
     """An agent's block service over a tier's folder; with `source` (a `SourceAccess` in JSON) it reads for others, with
     `trust` (a folder with a certificate) it speaks TLS."""
     disk = Disk(tier)
@@ -43,10 +43,10 @@ def serve_blocks(tier: Path, port: int, *, source: str, trust: str) -> None:
         read_source=read_source,
         tls=Contexts(TrustFolder(Path(trust))).server if trust else None,
     )
-    service.start(host="127.0.0.1", port=port)
+    service.start(host=host, port=port)
 
 
 if __name__ == "__main__":
-    folder, port, source, trust = sys.argv[1:]
-    serve_blocks(Path(folder), int(port), source=source, trust=trust)
+    folder, port, source, trust, *host = sys.argv[1:]
+    serve_blocks(Path(folder), int(port), source=source, trust=trust, host=(host or ["127.0.0.1"])[0])
     threading.Event().wait()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import sys
 import tempfile
 import urllib.request
@@ -17,12 +16,13 @@ import msgspec
 import psutil
 from tests.support.dataplane import giver_process
 from tests.support.dataplane.agents import Version, fill, folder_version, put_block
-from tests.support.programs.ports import free_ports
+from tests.support.programs.ports import free_ports, listens_at
 from tests.support.programs.processes import Process
 
 from tdcs.api import names
 from tdcs.engine.holder_table import Holder, HolderTable
 from tdcs.engine.reader_files import Registration, VersionNumbers
+from tdcs.listening import at
 from tdcs.model.agent_state import ALL_SLOTS, SourceAccess
 from tdcs.model.file_blocks import WHOLE_BLOCKS, Cut
 from tdcs.model.manifest import Manifest
@@ -36,28 +36,32 @@ CLUSTER = "default"
 def listens(address: str) -> bool:
     """Whether a process listens at an address."""
     host, _, port = address.rpartition(":")
-    with socket.socket() as probe:
-        probe.settimeout(1)
-        return probe.connect_ex((host, int(port))) == 0
+    return listens_at(int(port), host=host.strip("[]"))
 
 
 class Giver:
     """A process that gives blocks."""
 
     def __init__(
-        self, folder: Path, name: str, *, source: SourceAccess | None = None, trust: Path | None = None
+        self,
+        folder: Path,
+        name: str,
+        *,
+        source: SourceAccess | None = None,
+        trust: Path | None = None,
+        host: str = "127.0.0.1",
     ) -> None:
         self.name = name
         access = msgspec.json.encode(source).decode() if source is not None else ""
         self.tier = folder / name
         (port,) = free_ports(1)
-        self.address = f"127.0.0.1:{port}"
+        self.address = at(host, port)
         (self.tier / "agent/spool").mkdir(parents=True)
         self.process = Process(
             name=name,
             argv=[
                 *(sys.executable, "-m", giver_process.__name__),
-                *(str(self.tier), str(port), access, str(trust or "")),
+                *(str(self.tier), str(port), access, str(trust or ""), host),
             ],
             log=folder / f"{name}.log",
             env={**os.environ, "PYTHONPATH": ":".join(["operator", "deploy/local", "."])},
@@ -211,11 +215,11 @@ def small_version(folder: Path, files: Mapping[str, bytes], *, cut: Cut = WHOLE_
 
 
 def shown_from_elsewhere(
-    node: ReaderNode, files: Mapping[str, bytes], *, cut: Cut = WHOLE_BLOCKS
+    node: ReaderNode, files: Mapping[str, bytes], *, cut: Cut = WHOLE_BLOCKS, host: str = "127.0.0.1"
 ) -> tuple[Giver, Path]:
     """Register a version of files that one other node has; the process there, and the folder that shows the version."""
     version = small_version(node.folder, files, cut=cut)
-    giver = Giver(node.folder, "giver")
+    giver = Giver(node.folder, "giver", host=host)
     giver.put(version.manifest, node.folder / "source")
     giver.process.start()
     return giver, node.register(version, tables=table_of(holder_of(giver)))

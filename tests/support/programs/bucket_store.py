@@ -11,6 +11,7 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from aiohttp import web
 
+from tdcs.listening import at
 from tdcs.model.cache_engine import Credentials, Source
 
 KEYS = Credentials(access_key_id="AKIA", secret_access_key="s3cr3t")
@@ -47,13 +48,14 @@ class BucketStore:
     at_once: int = 0
     most_at_once: int = 0
     port: int = 0
+    host: str = "127.0.0.1"
 
     def __post_init__(self) -> None:
         self.keys.sort()
 
     @property
     def source(self) -> Source:
-        options = {"endpoint": f"http://127.0.0.1:{self.port}", "pathStyle": "true"}
+        options = {"endpoint": f"http://{at(self.host, self.port)}", "pathStyle": "true"}
         return Source(uri="s3://bucket/data", options=options, credentials=KEYS)
 
     async def answer(self, request: web.Request) -> web.Response:
@@ -151,7 +153,7 @@ async def serving(store: BucketStore) -> AsyncIterator[BucketStore]:
     app.router.add_get("/{tail:.*}", store.answer)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, store.host, 0)
     await site.start()
     store.port = runner.addresses[0][1]
     try:

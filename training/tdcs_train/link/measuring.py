@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tdcs_train.link.messages import Line
 from tdcs_train.peers.errors import PeerError
+from tdcs_train.peers.listening import caller, listen
 
 BLOCK = bytes(256 * 1024)
 ECHOES = 40
@@ -30,7 +31,7 @@ class Target:
     """The receiving end: answers one measurement after another until it is closed."""
 
     def __init__(self, *, timeout: float) -> None:
-        self._listener = socket.create_server(("", 0), backlog=16)
+        self._listener = listen(backlog=16)
         self._timeout = timeout
         self.port: int = self._listener.getsockname()[1]
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -49,7 +50,7 @@ class Target:
             except OSError:
                 return
             try:
-                self._answer(Line(connection, peer=f"the worker at {host}", timeout=self._timeout))
+                self._answer(Line(connection, peer=f"the worker at {caller(host)}", timeout=self._timeout))
             except (PeerError, OSError):
                 pass  # the worker that measures sees it, and reports it
             finally:

@@ -9,6 +9,7 @@ from typing import Any
 from tdcs_train.link.measuring import LinkRate, Target, measure
 from tdcs_train.link.messages import Line
 from tdcs_train.peers.errors import PeerError
+from tdcs_train.peers.listening import caller, listen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +70,7 @@ def _welcome(job: Job, lines: dict[int, Line], addresses: dict[int, tuple[str, i
     """Wait for all other workers; each says where it can be reached."""
     deadline = time.monotonic() + job.timeout
     try:
-        listener = socket.create_server(("", job.port), backlog=job.world_size)
+        listener = listen(job.port, backlog=job.world_size)
     except OSError as error:
         raise PeerError(
             f"worker 0 cannot listen at port {job.port} (MASTER_PORT): {error.strerror}"
@@ -89,6 +90,7 @@ def _welcome(job: Job, lines: dict[int, Line], addresses: dict[int, tuple[str, i
                 connection, (host, *_) = listener.accept()
             except TimeoutError:
                 continue
+            host = caller(host)
             line = Line(connection, peer=f"a caller from {host}", timeout=min(job.timeout, 5.0))
             try:
                 said = line.hear("rank", "port", "world_size")

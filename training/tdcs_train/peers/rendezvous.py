@@ -18,6 +18,7 @@ from tdcs_train.peers import frames
 from tdcs_train.peers.connection import Connection
 from tdcs_train.peers.errors import FINAL, PeerError
 from tdcs_train.peers.frames import PROTOCOL, Frame, Kind
+from tdcs_train.peers.listening import caller, listen
 
 VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
 _LOOK_SECONDS = 0.05
@@ -78,7 +79,7 @@ class Rendezvous:
         self._deadline = time.monotonic() + membership.timeout
         self._compared = 0
         self._store = self._open()
-        self._listener = socket.create_server(("", 0), backlog=64)
+        self._listener = listen(backlog=64)
         own = {
             "host": _own_address(membership.master),
             "port": self._listener.getsockname()[1],
@@ -234,7 +235,7 @@ class Rendezvous:
                 continue
             connection.settimeout(min(rest, 5.0))
             try:
-                hello = frames.read(connection, peer=f"a caller from {host}")
+                hello = frames.read(connection, peer=f"a caller from {caller(host)}")
                 rank = int(hello.header.get("rank", -1))
                 if hello.kind is Kind.HELLO and rank in waiting and hello.header.get("purpose") == purpose:
                     frames.write(connection, Frame(Kind.HELLO, {"rank": self.membership.rank}))

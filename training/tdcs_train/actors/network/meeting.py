@@ -12,6 +12,7 @@ from tdcs_train.actors.network.frames import HEAD, MAGIC, Frame, Kind, parse_hea
 from tdcs_train.actors.network.peer import Peer
 from tdcs_train.actors.plan import ActorPlan
 from tdcs_train.peers.errors import PeerError
+from tdcs_train.peers.listening import listen_at
 
 Address = tuple[str, int]
 
@@ -140,7 +141,7 @@ def _answer(
     callers = [other for other in found if other > machine]
     stranger = ""
     try:
-        listener = failing.enter_context(socket.create_server(own, backlog=64))
+        listener = failing.enter_context(listen_at(own, backlog=64))
     except OSError as error:
         raise PeerError(f"machine {machine} cannot listen at {own[0]}:{own[1]}: {error}") from error
     while missing := [names[other] for other in callers if len(found[other]) <= CLASSES]:
