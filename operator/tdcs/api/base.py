@@ -1,9 +1,17 @@
 """What the models of all kinds share: camel-case names, schema extensions, small reusable values."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 from pydantic.alias_generators import to_camel
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -37,6 +45,19 @@ Measure = Annotated[int, WrittenAlways()]
 
 Share = Annotated[float, WrittenAlways()]
 """A share, of which the same holds."""
+
+
+UNSEEN: Final[Mapping[str, Any]] = {"observedGeneration": -1}
+"""The status of an object that the operator has not looked at yet, which the server fills in. Tools that wait for
+objects (kstatus of Flux and Helm) take one without a status for ready, one with another generation for under way."""
+
+
+def _without_unseen(status: object) -> object:
+    return None if status == UNSEEN else status
+
+
+OnceSeen = BeforeValidator(_without_unseen)
+"""Of a status: none until the operator has looked at the object."""
 
 
 class StatusModel(Model):

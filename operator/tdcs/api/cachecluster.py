@@ -15,6 +15,7 @@ from tdcs.api.base import (
     Measure,
     Model,
     NodeSelector,
+    OnceSeen,
     Share,
     StatusModel,
     WrittenAlways,
@@ -508,5 +509,5 @@ class CacheCluster(Model):
 
     spec: CacheClusterSpec = defaulted(CacheClusterSpec, **rules(ONE_OWNER, *NATIVE_RULES))
     """What the cache shall look like."""
-    status: CacheClusterStatus | None = None
+    status: Annotated[CacheClusterStatus | None, OnceSeen] = None
     """What the cache looks like; written by the operator."""

@@ -10,6 +10,7 @@ from tdcs.api.base import (
     Measure,
     Model,
     NodeSelector,
+    OnceSeen,
     Share,
     StatusModel,
     WrittenAlways,
@@ -449,7 +450,7 @@ class Dataset(Model):
 
     spec: Annotated[DatasetSpec, Field(json_schema_extra=rules(NOT_BELOW_COPIES, CLONES_OF_PRELOADED))]
     """What is cached, where from, and where."""
-    status: DatasetStatus | None = None
+    status: Annotated[DatasetStatus | None, OnceSeen] = None
     """What of the data is cached, and where; written by the operator."""
 
 

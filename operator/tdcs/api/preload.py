@@ -8,6 +8,7 @@ from tdcs.api.base import (
     LABEL_PATTERN,
     Measure,
     Model,
+    OnceSeen,
     StatusModel,
     list_map,
     object_name_rule,
@@ -149,7 +150,7 @@ class Preload(Model):
         ),
     ]
     """What is loaded, when, where and how fast."""
-    status: PreloadStatus | None = None
+    status: Annotated[PreloadStatus | None, OnceSeen] = None
     """How far it is; written by the operator."""
 
 

@@ -6,7 +6,16 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
-from tdcs.api.base import Model, defaulted, list_map, object_name_rule, own_namespace_rule, rule, rules
+from tdcs.api.base import (
+    Model,
+    OnceSeen,
+    defaulted,
+    list_map,
+    object_name_rule,
+    own_namespace_rule,
+    rule,
+    rules,
+)
 from tdcs.api.durations import Duration
 from tdcs.api.podtemplate import PodTemplate, container_names
 from tdcs.api.readers import READERS_PATTERN, is_reader, parse_readers
@@ -300,5 +309,5 @@ class TrainingJob(Model):
 
     spec: Annotated[TrainingJobSpec, Field(json_schema_extra=SPEC_RULES)]
     """What runs, on which data."""
-    status: TrainingJobStatus | None = None
+    status: Annotated[TrainingJobStatus | None, OnceSeen] = None
     """How far the job is, and where it runs; written by the operator."""
