@@ -50,6 +50,12 @@ def zone_of(place: Place, *, level: int) -> Place:
     return place[level:] if 0 <= level < len(place) and place[level] else ()
 
 
+def rack_of(place: Place, *, zone: Place) -> Place:
+    """The nearest level of a place, where that is below its zone, or nothing is said of zones; empty where it is not
+    known. It is the whole place, for racks of two zones may have one name."""
+    return place if place != zone and place and place[0] else ()
+
+
 def level_of_zones(keys: Sequence[str]) -> int:
     """The level of Kubernetes' zones among topology labels; -1 where it is none of them."""
     return keys.index(ZONE_LABEL) if ZONE_LABEL in keys else -1

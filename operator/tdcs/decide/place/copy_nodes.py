@@ -35,6 +35,7 @@ class CacheNode:
         free_gpus: GPUs that no pod has asked for.
         has_readers: whether the dataset is read there, and its data is to go where it is read.
         zone: its zone, named by that and what it is in; empty where that is not known.
+        rack: likewise the nearest level below zones.
     """
 
     name: str
@@ -44,6 +45,7 @@ class CacheNode:
     free_gpus: int = 0
     has_readers: bool = False
     zone: Place = ()
+    rack: Place = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,8 +89,8 @@ def plan_copy(
     Nodes with readers come first, where the data is to go there: without node_count the copy is on all of them,
     replicated on those that can hold all of it if there are any. Then come nodes that hold bytes of the dataset (what
     is there need not travel), then those with free GPUs (jobs can run beside the data), then those with the most free
-    cache; ties are broken by a hash of dataset and node, so that datasets spread. In a cluster with several zones these
-    come before GPUs and free cache, see :mod:`tdcs.decide.place.zone_order`.
+    cache; ties are broken by a hash of dataset and node, so that datasets spread. In a cluster with several zones or
+    racks these come before GPUs and free cache, see :mod:`tdcs.decide.place.zone_order`.
 
     Args:
         dataset: a stable name, used for breaking ties only.
@@ -108,7 +110,7 @@ def plan_copy(
     if node_count is not None and node_count < 1:
         raise ValueError(f"dataset {dataset}: nodeCount must be at least 1, got {node_count}")
     order: Iterable[CacheNode] = _in_order(dataset, nodes)
-    if len({node.zone for node in nodes}) > 1:
+    if len({(node.zone, node.rack) for node in nodes}) > 1:
         order = _by_zones(
             list(order), size=dataset_bytes, mode=mode, count=node_count, zones=zones, others=others
         )
@@ -163,7 +165,7 @@ def _by_zones(
     zones: Zones,
     others: Sequence[Place],
 ) -> list[CacheNode]:
-    """The nodes in the order in which they are chosen in a cluster with zones."""
+    """The nodes in the order in which they are chosen in a cluster with zones or racks."""
     near = together(ranked, size=size, others=others, policy=zones)
     if zones is Zones.TOGETHER or (zones is Zones.AUTO and mode is Mode.PARTITION):
         return near

@@ -12,6 +12,7 @@ from tdcs.decide.place.slot_sources import AgentView
 from tdcs.model.agent_state import AgentState, MountState, Part
 from tdcs.model.cache_view import CacheView
 from tdcs.model.kube_objects import Object
+from tdcs.model.nearness import rack_of
 
 Store = Mapping[tuple[str, str], Mapping[str, Any]]
 """Objects by namespace and name."""
@@ -139,6 +140,7 @@ def _candidate(
             held_bytes=held,
             free_gpus=node.free_gpus,
             zone=node.zone,
+            rack=rack_of(node.place, zone=node.zone),
         ),
         labels=node.labels,
     )

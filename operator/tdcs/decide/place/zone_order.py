@@ -1,14 +1,15 @@
-"""In which order nodes are chosen for a copy in a cluster with zones.
+"""In which order nodes are chosen for a copy in a cluster with zones or racks.
 
 A partitioned copy is kept in one zone, where it fits, since each of its readers reads most of it from other nodes. A
 replicated one is spread over the zones, since its nodes read nothing from one another and the zones' readers do; and
 each further copy goes to a zone without one. Nodes with readers, and those that have some of the copy already, come
-before all others wherever they are: bytes that are moved cross zones, too.
+before all others wherever they are: bytes that are moved cross zones, too. Within a zone the same holds of its racks:
+a partitioned copy is kept in one where it fits, replicas are spread over them.
 """
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import Protocol, TypeVar
 
@@ -31,6 +32,9 @@ class ZonedNode(Protocol):
 
     @property
     def zone(self) -> Place: ...
+
+    @property
+    def rack(self) -> Place: ...
 
     @property
     def free_bytes(self) -> int: ...
@@ -56,29 +60,60 @@ def together(
         others: zones of the nodes of other copies.
         policy: `TOGETHER`: near these, else where there is none.
     """
-    zones = _best_first(ranked, size=size, others=others, policy=policy)
+    zones = _best_first(ranked, _zone, size=size, others=others, policy=policy)
     near = sorted(zones, key=lambda zone: steps(zones[0], zone) if zone != zones[0] else -1)
     order = {zone: number for number, zone in enumerate(near)}
-    return [node for tier in _tiers(ranked) for node in sorted(tier, key=lambda node: order[node.zone])]
+    racks = {rack: number for number, rack in enumerate(_best_first(ranked, _rack, size=size))}
+    return [
+        node
+        for tier in _tiers(ranked)
+        for node in sorted(tier, key=lambda node: (order[node.zone], racks[node.rack]))
+    ]
 
 
 def spread(
     ranked: Sequence[Node], *, size: int, others: Sequence[Place] = (), policy: Zones = Zones.AUTO
 ) -> list[Node]:
     """A node of each zone in turn, the best zone first. Arguments as of `together`."""
-    order = {
-        zone: number
-        for number, zone in enumerate(_best_first(ranked, size=size, others=others, policy=policy))
-    }
-    chosen: Counter[Place] = Counter()
-    result: list[Node] = []
-    for tier in _tiers(ranked):
-        turns = []
-        for node in tier:
-            turns.append((chosen[node.zone], order[node.zone], node))
-            chosen[node.zone] += 1
-        result.extend(node for _, _, node in sorted(turns, key=lambda turn: turn[:2]))
-    return result
+    zones = _best_first(ranked, _zone, size=size, others=others, policy=policy)
+    racks = _best_first(ranked, _rack, size=size)
+    of_zone: Counter[Place] = Counter()
+    of_rack: Counter[Place] = Counter()
+    return [
+        node
+        for tier in _tiers(ranked)
+        for node in _in_turns(_in_turns(tier, _rack, racks, of_rack), _zone, zones, of_zone)
+    ]
+
+
+def _in_turns(
+    nodes: Sequence[Node],
+    area: Callable[[ZonedNode], Place],
+    order: Sequence[Place],
+    chosen: Counter[Place],
+) -> list[Node]:
+    """A node of each zone, or rack, in turn.
+
+    Args:
+        area: the zone or rack of a node.
+        order: these, the best first.
+        chosen: how many nodes of each come before; it is counted on.
+    """
+    number_of = {place: number for number, place in enumerate(order)}
+    turns = []
+    for node in nodes:
+        place = area(node)
+        turns.append((chosen[place], number_of[place], node))
+        chosen[place] += 1
+    return [node for _, _, node in sorted(turns, key=lambda turn: turn[:2])]
+
+
+def _zone(node: ZonedNode) -> Place:
+    return node.zone
+
+
+def _rack(node: ZonedNode) -> Place:
+    return node.rack
 
 
 def _tiers(ranked: Sequence[Node]) -> Iterator[list[Node]]:
@@ -87,19 +122,34 @@ def _tiers(ranked: Sequence[Node]) -> Iterator[list[Node]]:
         yield list(tier)
 
 
-def _best_first(ranked: Sequence[Node], *, size: int, others: Sequence[Place], policy: Zones) -> list[Place]:
-    """The zones: where it is read, where some of it is, where no other copy is, where it fits, with the best node."""
+def _best_first(
+    ranked: Sequence[Node],
+    area: Callable[[ZonedNode], Place],
+    *,
+    size: int,
+    others: Sequence[Place] = (),
+    policy: Zones = Zones.AUTO,
+) -> list[Place]:
+    """The zones, or racks: where it is read, where some of it is, where no other copy is, where it fits, with the best
+    node."""
     readers: Counter[Place] = Counter()
     held: Counter[Place] = Counter()
     free: Counter[Place] = Counter()
     for node in ranked:
-        readers[node.zone] += node.has_readers
-        held[node.zone] += max(node.held_bytes, 0)
-        free[node.zone] += node.free_bytes
+        place = area(node)
+        readers[place] += node.has_readers
+        held[place] += max(node.held_bytes, 0)
+        free[place] += node.free_bytes
     copies = Counter(others)
     sign = -1 if policy is Zones.TOGETHER else 1
-    first = {zone: number for number, zone in enumerate(dict.fromkeys(node.zone for node in ranked))}
+    first = {zone: number for number, zone in enumerate(dict.fromkeys(map(area, ranked)))}
     return sorted(
         first,
-        key=lambda zone: (-readers[zone], -held[zone], sign * copies[zone], free[zone] < size, first[zone]),
+        key=lambda place: (
+            -readers[place],
+            -held[place],
+            sign * copies[place],
+            free[place] < size,
+            first[place],
+        ),
     )
