@@ -196,9 +196,6 @@ async def test_a_bucket_is_listed_loaded_and_read_at_addresses_of_ipv6(cache: Na
     expected = by_block(version)
     for agent in (first, second):
         assert read_by_wire(agent, version.manifest, expected) == expected
-        assert agent.content(version) == {
-            name.removeprefix("data/"): content for name, content in ALL.items()
-        }
 
 
 async def test_agents_count_a_bucket_that_has_lost_much_by_listings_of_their_own(cache: NativeCache) -> None:
