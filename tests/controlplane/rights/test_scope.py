@@ -13,6 +13,8 @@ from tests.support.controlplane.audit import service_account
 from tests.support.controlplane.fixtures import TEST_LABEL
 from tests.support.kube import KubeRequestError, condition
 
+from tdcs.api.base import UNSEEN
+
 __all__ = ["world"]
 
 
@@ -102,8 +104,8 @@ def test_with_roles_in_its_namespaces_alone_the_operator_works_there_and_asks_fo
         data_state = functools.partial(data.dataset)
         data.wait(lambda: data_state().get("status", {}).get("conditions"))
         # Where it does not work, nothing becomes of objects, and kubectl apply says so.
-        assert "status" not in other.dataset()
-        assert not data.job().get("status")
+        assert other.dataset()["status"] == UNSEEN
+        assert data.job()["status"] == UNSEEN
         with pytest.raises(KubeRequestError, match="TDCS does not work in namespace") as refused:
             other.create_dataset("second")
         assert "datasetNamespaces" in str(refused.value)
