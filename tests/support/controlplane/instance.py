@@ -158,7 +158,7 @@ class ControlPlane:
     def metric(self, metric: str, labels: Mapping[str, str], *, name: str = SCHEDULER) -> float:
         """Sum of a metric's samples that have ``labels``, read from a scheduler's /metrics."""
         port = next(a.split("=")[1] for a in self.process(name).argv if a.startswith("--secure-port="))
-        with self._open(f"https://{self._at.address(port)}/metrics") as answer:
+        with self._open(f"https://{self._at.address(int(port))}/metrics") as answer:
             text: str = answer.read().decode()
         # Parse that metric's lines only: the scheduler exports thousands, and this is called in a loop.
         heads = (f"{metric}{{", f"{metric} ")

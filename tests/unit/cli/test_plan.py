@@ -194,6 +194,30 @@ def test_idle_data_that_would_leave_for_the_jobs_data_is_named(tmp_path: Path) -
     assert "others/old: 67.1 GiB, the rest stays" in planned(tmp_path, objects, job())[0].output
 
 
+@pytest.mark.parametrize(
+    ("options", "nodes"),
+    [
+        ((), {"a", "c"}),
+        (("--topology-label=rack",), {"a", "b"}),
+        (("--topology-label=",), {"a", "b"}),
+    ],
+    ids=["zones", "racks", "neither"],
+)
+def test_data_that_is_to_come_is_planned_into_one_zone_or_rack_as_the_operator_places_it(
+    tmp_path: Path, options: Sequence[str], nodes: set[str]
+) -> None:
+    places = {"a": ("x", "r"), "b": ("y", "r"), "c": ("x", "s")}
+    there = [node(name) for name in places]
+    for each, (zone, rack) in zip(there, places.values(), strict=True):
+        each["metadata"]["labels"] = {"topology.kubernetes.io/zone": zone, "rack": rack}
+    others = dataset("others", size=10 * GB, nodes={"c": 10 * GB})
+    wanted = dataset("pictures", size=150 * GB, nodes={})
+    objects = cluster(nodes=there, datasets=[others, wanted])
+    objects["deployments"] = [operator(*options)]
+    answer = found(planned(tmp_path, objects, job(), "--json")[0])
+    assert {each["node"] for each in answer["pods"]} == nodes, answer
+
+
 def test_data_in_use_does_not_leave_for_a_job(tmp_path: Path) -> None:
     used = dataset("used", size=90 * GB, nodes={"a": 90 * GB})
     objects = cluster(

@@ -114,6 +114,7 @@ def plan(world: PlanWorld, *, speeds: Speeds | None, policies: Mapping[str, Poli
             having=having,
             free_gpus={node: amounts.get(names.GPU_RESOURCE, 0) for node, amounts in turn.free.items()},
             policies=policies,
+            topology_labels=world.settings.topology_labels,
             now=world.now,
         )
         for cluster, own_datasets in _clusters(world, spec).items()

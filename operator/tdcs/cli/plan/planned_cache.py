@@ -27,6 +27,7 @@ from tdcs.decide.place.slot_nodes import RESERVE_RATIO, Candidate
 from tdcs.model import slots
 from tdcs.model.kube_objects import Key
 from tdcs.model.manifest_format import totals_of
+from tdcs.model.nearness import level_of_zones, place_of, rack_of, zone_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +89,14 @@ def cache_outlook(
     having: Stores,
     free_gpus: Mapping[str, int],
     policies: Mapping[str, Policy],
+    topology_labels: Sequence[str],
     now: str,
 ) -> CacheOutlook | None:
-    """The cache cluster of this name without the job and with it; None when it has no workers that are known."""
+    """The cache cluster of this name without the job and with it; None when it has no workers that are known.
+
+    Args:
+        topology_labels: labels that say where nodes are, the nearest level first.
+    """
     obj = having.cache_cluster(cluster)
     try:
         parsed = CacheCluster.model_validate(obj) if obj is not None else None
@@ -114,6 +120,7 @@ def cache_outlook(
                 capacities=capacities,
                 free_gpus=free_gpus,
                 policies=policies,
+                topology_labels=topology_labels,
                 cluster=parsed,
                 now=now,
             )
@@ -160,6 +167,7 @@ def _demand(
     capacities: Mapping[str, int],
     free_gpus: Mapping[str, int],
     policies: Mapping[str, Policy],
+    topology_labels: Sequence[str],
     cluster: CacheCluster,
     now: str,
 ) -> MountDemand:
@@ -210,15 +218,13 @@ def _demand(
         wants=tuple(want_list),
         totals={want.paths: totals_of(_size(mount, want)) for want in want_list},
         candidates=tuple(
-            Candidate(
-                node=CacheNode(
-                    name=node,
-                    capacity_bytes=capacity,
-                    free_bytes=0,  # what it may take there is for the grants to say
-                    held_bytes=held.get(node, 0),
-                    free_gpus=max(free_gpus.get(node, 0), 0),
-                ),
+            _candidate(
+                node,
+                capacity,
+                held=held.get(node, 0),
+                free_gpus=max(free_gpus.get(node, 0), 0),
                 labels=(stores.nodes.get(("", node), {}).get("metadata") or {}).get("labels") or {},
+                topology_labels=topology_labels,
             )
             for node, capacity in sorted(capacities.items())
         ),
@@ -230,6 +236,29 @@ def _demand(
         else {},
         filled={} if want_list else held,
     )
+
+
+def _candidate(
+    node: str,
+    capacity: int,
+    *,
+    held: int,
+    free_gpus: int,
+    labels: Mapping[str, str],
+    topology_labels: Sequence[str],
+) -> Candidate:
+    place = place_of(labels, topology_labels)
+    zone = zone_of(place, level=level_of_zones(topology_labels))
+    cache_node = CacheNode(
+        name=node,
+        capacity_bytes=capacity,
+        free_bytes=0,  # what it may take there is for the grants to say
+        held_bytes=held,
+        free_gpus=free_gpus,
+        zone=zone,
+        rack=rack_of(place, zone=zone),
+    )
+    return Candidate(node=cache_node, labels=labels)
 
 
 def _size(mount: _Mount, want: Want) -> int:
