@@ -57,7 +57,7 @@ def test_a_grant_in_a_status_or_an_annotation_grants_nothing(world: World, paths
         *("patch", "datasets.tdcs.io", "forged-grant", "--subresource=status", "--type=merge"),
         *("-p", json.dumps(forged)),
     )
-    assert "datasets/status" in refused
+    assert "only TDCS's operator writes the status" in refused
     said = world.tenant.until("forged-grant", reasons=("NotShared",))
     assert VICTIM in said
     gone(world, "forged-grant")
