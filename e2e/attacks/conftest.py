@@ -147,7 +147,7 @@ def world(
         undo.callback(release.install, reporter=reporter, kubectl=kubectl, tags=tags)
         release.install(reporter=reporter, kubectl=kubectl, tags=tags, settings=QUICK)
         operations.up(reporter=reporter)
-        operations.fill("small", bucket=BUCKET, made=Made(files=4, size="10KiB"), reporter=reporter)
+        operations.fill("small", bucket=BUCKET, seeded=Made(files=4, size="10KiB"), reporter=reporter)
         kubectl.apply(*(_namespace(one) for one in (tenant.namespace, victim)), _cache(made))
         for namespace in (tenant.namespace, victim):
             datasets.grant_access(kubectl, namespace=namespace, reporter=reporter)

@@ -334,7 +334,7 @@ class Load:
 
     def _fill(self, name: str) -> None:
         wanted = made(name, version=self._version)
-        found = operations.fill("small", bucket=bucket(name), made=wanted, reporter=self._reporter)
+        found = operations.fill("small", bucket=bucket(name), seeded=wanted, reporter=self._reporter)
         self._sizes[name] = found["totalFiles"], found["totalBytes"]
 
     def _create(self, name: str) -> None:

@@ -25,7 +25,9 @@ EACH_RATE = pytest.mark.parametrize("rate", [pytest.param("50mbit", marks=DEEP),
 def large(kubectl: Kubectl, reporter: Reporter) -> Object:
     """The one file of a bucket of the store, as its manifest describes it."""
     operations.up(reporter=reporter)
-    operations.fill("large", bucket=BUCKET, made=operations.Made(files=1, size=str(SIZE)), reporter=reporter)
+    operations.fill(
+        "large", bucket=BUCKET, seeded=operations.Made(files=1, size=str(SIZE)), reporter=reporter
+    )
     file: Object = operations.manifest(BUCKET)["files"][0]
     return file
 

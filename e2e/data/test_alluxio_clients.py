@@ -98,7 +98,7 @@ def world(
     namespace = f"e2e-exported-{uuid.uuid4().hex[:8]}"
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": RESTRICTED}}
     kubectl.apply(space)
-    operations.fill("small", bucket=BUCKET, made=MADE, reporter=reporter)
+    operations.fill("small", bucket=BUCKET, seeded=MADE, reporter=reporter)
     datasets.grant_access(kubectl, namespace=namespace, reporter=reporter)
     placement = {"mode": "Replicate", "nodeCount": 2}
     kubectl.apply(datasets.dataset(NAME, namespace=namespace, bucket=BUCKET, placement=placement))

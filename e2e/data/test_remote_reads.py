@@ -126,7 +126,7 @@ def spread(
     kubectl.apply(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": RESTRICTED}}
     )
-    operations.fill("small", bucket=BUCKET, made=MADE, reporter=reporter)
+    operations.fill("small", bucket=BUCKET, seeded=MADE, reporter=reporter)
     datasets.grant_access(kubectl, namespace=namespace, reporter=reporter)
     placement = {"mode": "Partition", "nodeCount": 2}
     kubectl.apply(datasets.dataset(NAME, namespace=namespace, bucket=BUCKET, placement=placement))

@@ -118,7 +118,7 @@ def test_wanted_bytes_add_a_worker_and_their_end_removes_it_by_a_drain_while_a_j
     measured: str, kubectl: Kubectl, reporter: Reporter, namespace: str, toolbox: str
 ) -> None:
     for bucket, made in SIZES.items():
-        operations.fill("small", bucket=bucket, made=made, reporter=reporter)
+        operations.fill("small", bucket=bucket, seeded=made, reporter=reporter)
     total = operations.manifest(READ)["totalBytes"]
     datasets.grant_access(kubectl, namespace=namespace, reporter=reporter)
     spread = {"mode": "Partition", "nodeCount": 3}

@@ -23,7 +23,7 @@ FILES = Made(files=10, size="10KiB")
 @pytest.fixture
 def dataset(tdcs: None, store_filled: None, kubectl: Kubectl, reporter: Reporter, namespace: str) -> str:
     """A Dataset in the test's namespace, ready."""
-    operations.fill("small", bucket=BUCKET, made=FILES, reporter=reporter)
+    operations.fill("small", bucket=BUCKET, seeded=FILES, reporter=reporter)
     datasets.grant_access(kubectl, namespace=namespace, reporter=reporter)
     kubectl.apply(datasets.dataset(NAME, namespace=namespace, bucket=BUCKET))
     datasets.wait_ready(kubectl, NAME, namespace=namespace)

@@ -80,7 +80,7 @@ def compiled(
     demo.apply_dataset(reporter=reporter, kubectl=kubectl)
     # A new seed replaces what an earlier run left in the bucket, so that everything is built in this one.
     other = Made(files=1, size="1KiB", seed=uuid.uuid4().hex)
-    operations.fill("small", bucket=BUCKET, made=other, reporter=reporter)
+    operations.fill("small", bucket=BUCKET, seeded=other, reporter=reporter)
     printed = {}
     jobs = example("compile-digits.yaml", image)
     kubectl.apply(*jobs)

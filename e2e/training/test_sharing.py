@@ -36,7 +36,7 @@ def shared(tdcs: None, store_filled: None, kubectl: Kubectl, reporter: Reporter)
     kubectl.apply(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": RESTRICTED}}
     )
-    operations.fill("small", bucket=BUCKET, made=FILES, reporter=reporter)
+    operations.fill("small", bucket=BUCKET, seeded=FILES, reporter=reporter)
     datasets.grant_access(kubectl, namespace=namespace, reporter=reporter)
     limit(kubectl, namespace, onLimit="Suspend")
     datasets.wait_ready(kubectl, NAME, namespace=namespace)

@@ -219,7 +219,7 @@ def tenants(
     """Ten namespaces, each with a Dataset of the same bucket that is where it is wanted."""
     run = uuid.uuid4().hex[:6]
     names = [f"tenant-{letter}-{run}" for letter in LETTERS]
-    operations.fill("small", bucket=BUCKET, made=FILES, reporter=reporter)
+    operations.fill("small", bucket=BUCKET, seeded=FILES, reporter=reporter)
     dice = random.Random(SEED)  # noqa: S311 - a walk that can be walked again
     found = Tenants(kubectl=kubectl, reporter=reporter, names=names, image=toolbox, dice=dice)
     for name in names:

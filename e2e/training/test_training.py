@@ -36,8 +36,8 @@ def cold(tdcs: None, store_filled: None, training_image: None, kubectl: Kubectl,
     def seen(dataset: dict[str, Any]) -> None:
         statuses.append(dataset.get("status", {}))
 
-    run = demo.cold_run(reporter=reporter, kubectl=kubectl, seen=seen)
-    return Cold(run, statuses, demo.wait_loaded(reporter=reporter, kubectl=kubectl, seen=seen))
+    run = demo.cold_run(reporter=reporter, kubectl=kubectl, observe=seen)
+    return Cold(run, statuses, demo.wait_loaded(reporter=reporter, kubectl=kubectl, observe=seen))
 
 
 @pytest.fixture

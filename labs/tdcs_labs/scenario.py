@@ -80,8 +80,8 @@ class Scenario:
 
     def places(self) -> NodePlaces:
         """Where nodes are, as their labels say."""
-        known = self.zones > 1 and self.knows_zones
-        return NodePlaces(keys=(ZONE_LABEL,), of=self.zone_by_node()) if known else NO_PLACES
+        has_zones = self.zones > 1 and self.knows_zones
+        return NodePlaces(keys=(ZONE_LABEL,), of=self.zone_by_node()) if has_zones else NO_PLACES
 
 
 def pods_of(*, gpus: int, gpus_per_node: int) -> tuple[int, ...]:

@@ -54,12 +54,12 @@ def descriptors(*, lib: Path) -> bytes:
             raise LocalError(
                 what=f"protoc refused the protos of {jars[0].name}", remedy="see its output above"
             )
-        found = descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes())
-    for file in found.file:
+        file_set = descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes())
+    for file in file_set.file:
         # JSON names differ between compiler versions and nothing reads them
         for message in file.message_type:
             _drop_json_names(message)
-    return found.SerializeToString(deterministic=True)
+    return file_set.SerializeToString(deterministic=True)
 
 
 def _drop_json_names(message: "DescriptorProto") -> None:

@@ -25,12 +25,12 @@ def finish(*, lib: Path) -> None:
             jar.unlink()
             continue
         with zipfile.ZipFile(jar) as old:
-            kept = [entry for entry in old.infolist() if not is_foreign(entry.filename)]
-            if len(kept) == len(old.infolist()):
+            entries = [entry for entry in old.infolist() if not is_foreign(entry.filename)]
+            if len(entries) == len(old.infolist()):
                 continue
             slim = jar.with_suffix(".slim")
             with zipfile.ZipFile(slim, "w", zipfile.ZIP_DEFLATED) as new:
-                for entry in kept:
+                for entry in entries:
                     new.writestr(entry, old.read(entry), compress_type=zipfile.ZIP_DEFLATED)
         slim.replace(jar)
 

@@ -151,12 +151,12 @@ def doctor() -> None:
     facts = preflight.facts()
     for line in preflight.described(facts):
         click.echo(line)
-    found = preflight.problems(facts)
-    for problem in found:
+    problems = preflight.problems(facts)
+    for problem in problems:
         click.echo(str(problem))
-    if not found:
+    if not problems:
         click.echo("this machine has what the local cluster needs")
-    sys.exit(1 if any(problem.blocking for problem in found) else 0)
+    sys.exit(1 if any(problem.blocking for problem in problems) else 0)
 
 
 @main.command()

@@ -68,7 +68,7 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """What it took to have the dataset on its nodes; nothing, when it lay there already."""
+    """What it took to have the dataset on its nodes; nothing, when it was there already."""
 
     held: dict[str, int]
     source_bytes: int
@@ -99,7 +99,9 @@ def run(*, reporter: Reporter, began: float) -> None:
         training.result()
     runs = [cold_run(reporter=reporter, kubectl=kubectl)]
     wait_loaded(reporter=reporter, kubectl=kubectl)
-    runs += [train(reporter=reporter, kubectl=kubectl, example=each) for each in (SECOND, PARAMETER_SERVER)]
+    runs += [
+        train(reporter=reporter, kubectl=kubectl, example=example) for example in (SECOND, PARAMETER_SERVER)
+    ]
     image = f"tdcs/tdcs:{tags['tdcs']}"
     compared = reading.compare(namespace=NAMESPACE, image=image, reporter=reporter, kubectl=kubectl)
     show(runs)
@@ -134,14 +136,16 @@ def forget(*, kubectl: Kubectl) -> None:
     reading.forget(namespace=NAMESPACE, kubectl=kubectl)
 
 
-def cold_run(*, reporter: Reporter, kubectl: Kubectl, seen: Callable[[Object], None] = lambda _: None) -> Run:
+def cold_run(
+    *, reporter: Reporter, kubectl: Kubectl, observe: Callable[[Object], None] = lambda _: None
+) -> Run:
     """Apply the Dataset and the first job at once: the job reads while the dataset is being loaded.
 
-    ``seen`` is called with the Dataset as it is at each look, for whoever wants to follow the progress.
+    ``observe`` is called with the Dataset as it is at each look, for whoever wants to follow the progress.
     """
     forget(kubectl=kubectl)
     apply_dataset(reporter=reporter, kubectl=kubectl)
-    return train(reporter=reporter, kubectl=kubectl, example=FIRST, seen=seen)
+    return train(reporter=reporter, kubectl=kubectl, example=FIRST, observe=observe)
 
 
 def apply_dataset(*, reporter: Reporter, kubectl: Kubectl) -> None:
@@ -167,13 +171,13 @@ def load_dataset(*, reporter: Reporter, kubectl: Kubectl) -> Load:
 
 
 def wait_loaded(
-    *, reporter: Reporter, kubectl: Kubectl, seen: Callable[[Object], None] = lambda _: None
+    *, reporter: Reporter, kubectl: Kubectl, observe: Callable[[Object], None] = lambda _: None
 ) -> dict[str, int]:
     """Wait until the example Dataset is loaded whole; its bytes by node."""
 
     def look() -> str | None:
         dataset = kubectl.get("datasets.tdcs.io", DATASET, namespace=NAMESPACE)
-        seen(dataset or {})
+        observe(dataset or {})
         return _loading(dataset)
 
     with reporter.step(f"Dataset {DATASET} loaded") as step:
@@ -195,13 +199,13 @@ def train(
     kubectl: Kubectl,
     example: Example,
     seconds: float = 900,
-    seen: Callable[[Object], None] = lambda _: None,
+    observe: Callable[[Object], None] = lambda _: None,
 ) -> Run:
     """Run an example TrainingJob, from a clean start to its end, and measure."""
     name = example.name
 
     def look() -> str | None:
-        seen(kubectl.get("datasets.tdcs.io", DATASET, namespace=NAMESPACE) or {})
+        observe(kubectl.get("datasets.tdcs.io", DATASET, namespace=NAMESPACE) or {})
         return _training(kubectl.get("trainingjobs.tdcs.io", name, namespace=NAMESPACE))
 
     kubectl.delete("trainingjobs.tdcs.io", name, namespace=NAMESPACE)
@@ -307,8 +311,9 @@ def explanation(first: Run, *, size: int) -> str:
 
 def finished(*, seconds: float, cluster_seconds: float) -> str:
     """How long the demo took, and its parts."""
-    rest = duration(seconds - cluster_seconds)
-    return f"demo finished in {duration(seconds)}: {duration(cluster_seconds)} for the cluster, {rest} for the rest"
+    remainder = duration(seconds - cluster_seconds)
+    parts = f"{duration(cluster_seconds)} for the cluster, {remainder} for the rest"
+    return f"demo finished in {duration(seconds)}: {parts}"
 
 
 def hints() -> None:
@@ -353,7 +358,7 @@ def _training(job: Object | None) -> str | None:
         raise LocalError(what="the training job failed", why=str(failed.get("message", "")))
     conditions = (job or {}).get("status", {}).get("conditions", [])
     return next(
-        (str(found["message"]) for found in reversed(conditions) if found.get("message")),
+        (str(entry["message"]) for entry in reversed(conditions) if entry.get("message")),
         "the operator has not looked at it yet",
     )
 

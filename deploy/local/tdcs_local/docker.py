@@ -17,10 +17,10 @@ def image_id(reference: str) -> str:
 
 def layers(reference: str) -> list[str]:
     """The digests (sha256:...) of an image's layers, uncompressed, from the lowest."""
-    found: list[str] = json.loads(
+    digests: list[str] = json.loads(
         shell.capture(["docker", "image", "inspect", "--format", "{{json .RootFS.Layers}}", reference])
     )
-    return found
+    return digests
 
 
 def containers(*, labels: Sequence[str] = (), every: bool = True) -> list[str]:

@@ -69,30 +69,30 @@ def require_packages(packages: Sequence[str], *, reporter: Reporter) -> None:
     with cache.locked("apt"), reporter.step(f"install {names}"):
         log = log_file("apt")
         quiet = {"DEBIAN_FRONTEND": "noninteractive"}
-        what = f"installing {names} failed"
+        failure = f"installing {names} failed"
         remedy = "see that `apt-get update` works on this machine"
         waiting = ("-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=5")
         update = ["apt-get", "update", *waiting]
-        shell.run(update, what=what, log=log, env=quiet, remedy=remedy, fetches=True)
+        shell.run(update, what=failure, log=log, env=quiet, remedy=remedy, fetches=True)
         install = ["apt-get", "install", "-y", "--no-install-recommends", *waiting, *packages]
         # a package may want to start a service where nothing starts services: that is no failure of the package
         try:
-            shell.run(install, what=what, log=log, env=quiet, remedy=remedy)
+            shell.run(install, what=failure, log=log, env=quiet, remedy=remedy)
         except LocalError:
             # an installation that was killed leaves packages half configured, and nothing else can be installed
-            shell.run(["dpkg", "--configure", "-a"], what=what, log=log, env=quiet, remedy=remedy)
-            shell.run(install, what=what, log=log, env=quiet, remedy=remedy, fetches=True)
+            shell.run(["dpkg", "--configure", "-a"], what=failure, log=log, env=quiet, remedy=remedy)
+            shell.run(install, what=failure, log=log, env=quiet, remedy=remedy, fetches=True)
 
 
 def raise_limits(*, reporter: Reporter) -> None:
     """Raises the kernel's limits that nodes would run into; they are never lowered."""
-    for name, wanted in KERNEL_LIMITS.items():
+    for name, least in KERNEL_LIMITS.items():
         file = Path("/proc/sys") / name
-        if not file.exists() or int(file.read_text()) >= wanted:
+        if not file.exists() or int(file.read_text()) >= least:
             continue
-        setting = f"{name.replace('/', '.')}={wanted}"
+        setting = f"{name.replace('/', '.')}={least}"
         try:
-            file.write_text(str(wanted))
+            file.write_text(str(least))
         except OSError as error:
             raise LocalError(
                 what=f"the kernel's limit {file} is too low for four nodes",
@@ -156,9 +156,9 @@ def stop_engine(*, reporter: Reporter) -> None:
         if not alone:
             reporter.say("the container engine stays: another process makes a cluster or images with it")
             return
-        left = docker.containers(every=False)
-        if left:
-            reporter.say(f"the container engine stays: it runs {', '.join(left)}")
+        running = docker.containers(every=False)
+        if running:
+            reporter.say(f"the container engine stays: it runs {', '.join(running)}")
             return
         with cache.locked("engine"), reporter.step("stop the container engine"):
             _end(process)

@@ -55,23 +55,23 @@ def missing(status: str) -> set[str]:
     return {f"CAP_{name}" for bit, name in enumerate(CAPABILITIES) if not bounding >> bit & 1}
 
 
-def without(specification: dict[str, object], lacking: set[str]) -> dict[str, object]:
+def without(specification: dict[str, object], dropped: set[str]) -> dict[str, object]:
     """A container's or a process's specification without some capabilities."""
     result = dict(specification)
     if isinstance(result.get("process"), dict):
-        result["process"] = without(result["process"], lacking)  # type: ignore[arg-type]
+        result["process"] = without(result["process"], dropped)  # type: ignore[arg-type]
     sets = result.get("capabilities")
     if isinstance(sets, dict):
         result["capabilities"] = {
-            kind: [name for name in names if name not in lacking] for kind, names in sets.items()
+            kind: [name for name in names if name not in dropped] for kind, names in sets.items()
         }
     return result
 
 
 def specification_file(arguments: Sequence[str]) -> str:
     """The file that a call of runc reads a specification from; "" if it reads none."""
-    for here, following in zip(arguments, [*arguments[1:], ""], strict=True):
-        name, equals, value = here.partition("=")
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        name, equals, value = argument.partition("=")
         value = value if equals else following
         if name in {"--bundle", "-b"}:
             return f"{value}/config.json"
@@ -84,10 +84,10 @@ def main() -> None:
     file = specification_file(sys.argv[1:])
     if file and os.path.isfile(file):
         with open("/proc/self/status") as status:
-            lacking = missing(status.read())
+            dropped = missing(status.read())
         with open(file) as old:
             specification = json.load(old)
-        limited = without(specification, lacking)
+        limited = without(specification, dropped)
         if limited != specification:
             with open(f"{file}.limited", "w") as new:
                 json.dump(limited, new)

@@ -39,7 +39,7 @@ class AptSource:
 
 def parse_sources(text: str) -> list[AptSource]:
     """The binary archives of a ``.sources`` file (deb822)."""
-    found: list[AptSource] = []
+    sources: list[AptSource] = []
     for stanza in re.split(r"\n\s*\n", text):
         fields: dict[str, str] = {}
         for line in stanza.splitlines():
@@ -48,26 +48,26 @@ def parse_sources(text: str) -> list[AptSource]:
                 fields[name.strip().lower()] = value.strip()
         if "deb" not in fields.get("types", "").split() or fields.get("enabled", "yes").lower() == "no":
             continue
-        found += [
+        sources += [
             AptSource(uri=uri, suite=suite, signed_by=fields.get("signed-by", ""))
             for uri in fields.get("uris", "").split()
             for suite in fields.get("suites", "").split()
         ]
-    return found
+    return sources
 
 
 def parse_list(text: str) -> list[AptSource]:
     """The binary archives of a one-line-style file."""
-    found: list[AptSource] = []
+    sources: list[AptSource] = []
     for line in text.splitlines():
         match = re.match(r"^deb\s+(?:\[(?P<options>[^]]*)]\s+)?(?P<uri>\S+)\s+(?P<suite>\S+)", line.strip())
         if match:
             key = re.search(r"signed-by=(\S+)", match["options"] or "")
-            found.append(AptSource(uri=match["uri"], suite=match["suite"], signed_by=key[1] if key else ""))
-    return found
+            sources.append(AptSource(uri=match["uri"], suite=match["suite"], signed_by=key[1] if key else ""))
+    return sources
 
 
-def sources_for(release: str, *, known: Iterable[AptSource], own_release: str) -> list[str]:
+def sources_for(release: str, *, machine_sources: Iterable[AptSource], own_release: str) -> list[str]:
     """The machine's mirrors of Debian, for another release: ``deb`` lines.
 
     Only archives of the machine's own release count (its suites are ``bookworm``, ``bookworm-updates``,
@@ -79,7 +79,7 @@ def sources_for(release: str, *, known: Iterable[AptSource], own_release: str) -
         AptSource(
             uri=source.uri, suite=release + source.suite[len(own_release) :], signed_by=source.signed_by
         ).line()
-        for source in known
+        for source in machine_sources
         if own_release and source.suite in suites
     ]
     return list(dict.fromkeys(lines))
@@ -87,13 +87,13 @@ def sources_for(release: str, *, known: Iterable[AptSource], own_release: str) -
 
 def debian_sources(release: str) -> list[str]:
     """:func:`sources_for` this machine."""
-    known: list[AptSource] = []
+    machine_sources: list[AptSource] = []
     for file in sorted([APT_FOLDER / "sources.list", *(APT_FOLDER / "sources.list.d").glob("*")]):
         if file.suffix == ".sources":
-            known += parse_sources(file.read_text())
+            machine_sources += parse_sources(file.read_text())
         elif file.suffix == ".list" and file.is_file():
-            known += parse_list(file.read_text())
-    return sources_for(release, known=known, own_release=_own_release())
+            machine_sources += parse_list(file.read_text())
+    return sources_for(release, machine_sources=machine_sources, own_release=_own_release())
 
 
 @functools.cache

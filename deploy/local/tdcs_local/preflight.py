@@ -73,8 +73,8 @@ class Problem:
 
 def problems(facts: Facts) -> list[Problem]:
     """All that is wrong, what blocks first."""
-    found = [*_engine(facts), *_disk(facts), *_rest(facts)]
-    return sorted(found, key=lambda problem: not problem.blocking)
+    problems = [*_engine(facts), *_disk(facts), *_rest(facts)]
+    return sorted(problems, key=lambda problem: not problem.blocking)
 
 
 def described(facts: Facts) -> list[str]:
@@ -140,16 +140,16 @@ def facts() -> Facts:
 
 
 def _engine(facts: Facts) -> list[Problem]:
-    found: list[Problem] = []
+    problems: list[Problem] = []
     if facts.engine == "denied":
-        found.append(
+        problems.append(
             Problem(
                 what="docker runs, but your user may not use it",
                 remedy="sudo usermod -aG docker $USER, then log in again; or run as root",
             )
         )
     elif facts.engine == "absent" and not facts.root:
-        found.append(
+        problems.append(
             Problem(
                 what="no container engine runs, and only root can start one",
                 remedy="sudo systemctl start docker (after sudo apt-get install docker.io), or run as root",
@@ -157,18 +157,18 @@ def _engine(facts: Facts) -> list[Problem]:
         )
     elif facts.engine == "answers" and facts.engine_version and facts.engine_version < OLDEST_ENGINE:
         version = ".".join(map(str, facts.engine_version))
-        found.append(
+        problems.append(
             Problem(what=f"docker {version} is too old for kind", remedy="install docker 20.10 or newer")
         )
     if facts.lacking_packages and not (facts.root and facts.apt):
         names = " ".join(facts.lacking_packages)
-        found.append(
+        problems.append(
             Problem(
                 what=f"this machine lacks {names}, and only root can install packages",
                 remedy=f"sudo apt-get install {names} (or your system's packages of the same programs)",
             )
         )
-    return found
+    return problems
 
 
 def _disk(facts: Facts) -> list[Problem]:
@@ -187,23 +187,23 @@ def _disk(facts: Facts) -> list[Problem]:
 
 
 def _rest(facts: Facts) -> list[Problem]:
-    found: list[Problem] = []
+    problems: list[Problem] = []
     if not facts.fuse:
-        found.append(
+        problems.append(
             Problem(
                 what="there is no /dev/fuse, and datasets are read through FUSE",
                 remedy="sudo modprobe fuse (in a container: give it the device, --device /dev/fuse)",
             )
         )
     if facts.memory < LEAST_MEMORY:
-        found.append(
+        problems.append(
             Problem(
                 what=f"this machine has {facts.memory / GIB:.1f} GiB of memory; the cluster needs 4",
                 remedy="use a larger machine",
             )
         )
     elif facts.memory < GOOD_MEMORY:
-        found.append(
+        problems.append(
             Problem(
                 what=f"with {facts.memory / GIB:.1f} GiB of memory the demonstration will be slow or fail",
                 remedy="8 GiB are enough for it",
@@ -211,28 +211,28 @@ def _rest(facts: Facts) -> list[Problem]:
             )
         )
     if facts.cold and not facts.go:
-        found.append(
+        problems.append(
             Problem(
                 what="Go is not installed, and Kubernetes is built with it here",
                 remedy=f"install Go {programs.OLDEST_GO_TEXT} or newer (https://go.dev/doc/install) and put it on PATH",
             )
         )
     if facts.port is not None and facts.port_taken:
-        found.append(
+        problems.append(
             Problem(
                 what=f"port {facts.port} on 127.0.0.1 is taken, and {cluster.PORT_VARIABLE} asks for it",
                 remedy=f"unset {cluster.PORT_VARIABLE} for a free port, or see who has it: ss -ltnp",
             )
         )
     if facts.foreign_contexts:
-        found.append(
+        problems.append(
             Problem(
                 what=f"{KUBECONFIG} holds the access to another cluster ({', '.join(facts.foreign_contexts)})",
                 remedy=f"move it away: mv {KUBECONFIG} {KUBECONFIG}.mine",
             )
         )
     if facts.kubeconfig_variable and Path(facts.kubeconfig_variable).absolute() != KUBECONFIG:
-        found.append(
+        problems.append(
             Problem(
                 what=f"KUBECONFIG names {facts.kubeconfig_variable}: your kubectl talks to that, not to this "
                 "cluster (our commands never look at it)",
@@ -240,11 +240,11 @@ def _rest(facts: Facts) -> list[Problem]:
                 blocking=False,
             )
         )
-    return found
+    return problems
 
 
-def _lines(found: Iterable[Problem]) -> str:
-    return "\n".join(f"- {problem.what}\n  try: {problem.remedy}" for problem in found)
+def _lines(problems: Iterable[Problem]) -> str:
+    return "\n".join(f"- {problem.what}\n  try: {problem.remedy}" for problem in problems)
 
 
 def _engine_root(engine: str) -> Path:
@@ -261,8 +261,8 @@ def _built() -> bool:
 
 
 def _disk_of(purpose: str, path: Path) -> Disk:
-    there = next(place for place in (path, *path.parents) if place.exists())
-    return Disk(purpose=purpose, path=str(path), free=shutil.disk_usage(there).free)
+    existing = next(place for place in (path, *path.parents) if place.exists())
+    return Disk(purpose=purpose, path=str(path), free=shutil.disk_usage(existing).free)
 
 
 def _is_own(engine: str) -> bool:

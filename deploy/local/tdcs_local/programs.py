@@ -283,8 +283,8 @@ def ensure(name: str, *, reporter: Reporter | None = None) -> Path:
     compiler, failed build, full disk).
     """
     if name not in PROGRAMS:
-        known = ", ".join(sorted(PROGRAMS))
-        raise LocalError(what=f"there is no program {name!r}", remedy=f"one of {known}")
+        names = ", ".join(sorted(PROGRAMS))
+        raise LocalError(what=f"there is no program {name!r}", remedy=f"one of {names}")
     program = PROGRAMS[name]
     reporter = reporter or Reporter()
 
@@ -320,9 +320,9 @@ def require_go(name: str) -> None:
     if shutil.which("go") is None:
         raise LocalError(what=f"Go is not installed; {name} is built with it", remedy=remedy)
     settings = ["go", "env", "GOVERSION", "GOTOOLCHAIN"]
-    found = shell.capture(settings, what=f"`{' '.join(settings)}` failed", remedy=remedy).split()
-    if not go_suffices(version=found[0], toolchain=found[1] if found[1:] else ""):
-        raise LocalError(what=f"{found[0]} is too old to build {name}", remedy=remedy)
+    words = shell.capture(settings, what=f"`{' '.join(settings)}` failed", remedy=remedy).split()
+    if not go_suffices(version=words[0], toolchain=words[1] if words[1:] else ""):
+        raise LocalError(what=f"{words[0]} is too old to build {name}", remedy=remedy)
 
 
 def go_suffices(*, version: str, toolchain: str) -> bool:
@@ -333,8 +333,8 @@ def go_suffices(*, version: str, toolchain: str) -> bool:
 
 def version_tuple(text: str) -> tuple[int, ...]:
     """``go1.26.8`` -> (1, 26, 8); what is no number ends it (``go1.27rc1`` -> (1, 27))."""
-    found = re.search(r"\d+(?:\.\d+)*", text)
-    return tuple(int(part) for part in found.group().split(".")) if found else ()
+    match = re.search(r"\d+(?:\.\d+)*", text)
+    return tuple(int(part) for part in match.group().split(".")) if match else ()
 
 
 def go_program_name(package: str, *, module: str) -> str:
@@ -349,8 +349,8 @@ def _module(gomod: Path) -> str:
 
 
 def _match(pattern: str, text: str) -> str:
-    found = re.search(pattern, text, re.MULTILINE)
-    return found.group(1) if found else ""
+    match = re.search(pattern, text, re.MULTILINE)
+    return match.group(1) if match else ""
 
 
 def _lines(log: Path) -> int:

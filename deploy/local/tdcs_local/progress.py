@@ -23,8 +23,8 @@ def duration(seconds: float) -> str:
         return f"{seconds:.1f} s"
     if seconds < 60:
         return f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02d} s"
+    minutes, remainder = divmod(round(seconds), 60)
+    return f"{minutes} min {remainder:02d} s"
 
 
 def print_whole(table: Table) -> None:
@@ -59,7 +59,7 @@ class Reporter:
         self._console = Console(file=self._stream, highlight=False, soft_wrap=True)
         self._depth = 0
         self._thread = threading.get_ident()
-        self._said: BaseException | None = None
+        self._reported: BaseException | None = None
 
     def say(self, text: str) -> None:
         """One plain line."""
@@ -96,9 +96,9 @@ class Reporter:
     def _reason(self, error: BaseException) -> str:
         """What went wrong, said by the innermost of the steps that it ends. The whole error is printed when the
         command ends, which may be long after, as it waits for what runs next to it."""
-        if error is self._said or not isinstance(error, LocalError):
+        if error is self._reported or not isinstance(error, LocalError):
             return ""
-        self._said = error
+        self._reported = error
         return f": {error.what}"
 
     @staticmethod

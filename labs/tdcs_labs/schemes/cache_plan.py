@@ -187,7 +187,7 @@ class CachePlan(Scheme):
         self._take(first, granted[""], replicated=whole)
         for copy, nodes in granted.items():
             if copy and nodes and copy not in first.clones:
-                clone = replace(first, nodes={}, filled=0.0, shown=0.0, rate=0.0, demand=0.0, away=0.0)
+                clone = replace(first, nodes={}, filled=0.0, visible=0.0, rate=0.0, demand=0.0, away=0.0)
                 clone.copy, clone.clones, clone.scores, clone.waiting = copy, {}, None, 0
                 clone.on_node, clone.growing = {}, {}
                 first.clones[copy] = self.cached[clone.reads] = clone

@@ -21,7 +21,7 @@ class Cached:
         nodes: bytes that were granted on each node.
         demand: bytes per second that its jobs read when data never lacks.
         filled: bytes that are loaded.
-        shown: those that its jobs know of.
+        visible: those that its jobs know of.
         away: bytes per second that its jobs ask of other nodes.
         factor: the part of that which the links of its nodes carry.
         rate: bytes per second that are loaded now.
@@ -48,7 +48,7 @@ class Cached:
     nodes: dict[str, float] = field(default_factory=dict)
     demand: float = 0.0
     filled: float = 0.0
-    shown: float = 0.0
+    visible: float = 0.0
     away: float = 0.0
     factor: float = 1.0
     rate: float = 0.0

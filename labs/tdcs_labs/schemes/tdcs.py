@@ -34,27 +34,27 @@ class Tdcs(CachePlan):
             cached.filled += loaded
             if not cached.copy:
                 self.loaded_bytes += loaded  # further copies come from the nodes of the first
-            got = cached.follow(most=self.scenario.nic_rate * passed)
+            brought = cached.follow(most=self.scenario.nic_rate * passed)
             if self.zones:
-                self._count_crossings(cached, loaded=loaded, got=got)
+                self._count_crossings(cached, loaded=loaded, brought=brought)
 
-    def _count_crossings(self, cached: Cached, *, loaded: float, got: float) -> None:
+    def _count_crossings(self, cached: Cached, *, loaded: float, brought: float) -> None:
         """Count what crossed zones while a copy was brought."""
         if cached.copy:
             first = self.cached[cached.dataset.name]
             self.cross_zone_bytes += loaded * zones.crossings_of_clone(cached, first, zones=self.zones)
-        if got:
+        if brought:
             nodes = list(cached.nodes)
             crossings = zones.crossings_of_replicas(nodes, zones=self.zones, near=bool(self.places.of))
-            self.cross_zone_bytes += got / len(nodes) * crossings
+            self.cross_zone_bytes += brought / len(nodes) * crossings
 
     def _across(self, job: SimJob) -> float:
         """The share of what a job reads of the cache that comes from other zones."""
         if not self.zones:
             return 0.0
         first, mine = self.cached[job.dataset.name], self.cached[job.reads]
-        there = [copy for copy in (first, *first.clones.values()) if copy is mine or copy.is_there]
-        return zones.share_across(job, copies=there, zones=self.zones, near=bool(self.places.of))
+        present_copies = [copy for copy in (first, *first.clones.values()) if copy is mine or copy.is_there]
+        return zones.share_across(job, copies=present_copies, zones=self.zones, near=bool(self.places.of))
 
     def arrived(self, job: SimJob, *, now: float) -> None:
         """A dataset that is new to the cache is granted its part at once."""
@@ -138,7 +138,7 @@ class Tdcs(CachePlan):
                 self._changed.update({name, cached.dataset.name} if self.zones else {name})
             step = STEP * cached.dataset.size_bytes * (1 - 1e-9)
             near = sum(cached.on_node.values()) - cached.shown_near
-            if cached.filled - cached.shown >= step or near >= step:
+            if cached.filled - cached.visible >= step or near >= step:
                 self._changed.add(name)
         changed: list[SimJob] = []
         for name in sorted(self._changed):
@@ -175,7 +175,7 @@ class Tdcs(CachePlan):
         change = self._plan_at
         for cached in self.loading.values():
             if cached.rate > 0.0:
-                step = STEP * cached.dataset.size_bytes - (cached.filled - cached.shown)
+                step = STEP * cached.dataset.size_bytes - (cached.filled - cached.visible)
                 remaining = min(max(step, 1.0), cached.planned - cached.filled)
                 change = min(change, now + max(remaining / cached.rate, 1e-3))
             if (behind := cached.behind) > 1.0:
@@ -199,7 +199,7 @@ class Tdcs(CachePlan):
 
     def _show_new(self, job: SimJob, *, cached: Cached, now: float) -> None:
         """Set what a job that starts sees; the others see a change only when links become scarce."""
-        hit = reading_speed.no_evict_hit_ratio(fraction=cached.shown / cached.dataset.size_bytes)
+        hit = reading_speed.no_evict_hit_ratio(fraction=cached.visible / cached.dataset.size_bytes)
         held, total = cached.held
         local = links.share_on_nodes(job, held=held, total=total)
         cached.away += job.compute * hit * (1.0 - local)
@@ -212,7 +212,7 @@ class Tdcs(CachePlan):
 
     def _show(self, cached: Cached, *, now: float) -> list[SimJob]:
         """Set what all jobs of a dataset see of it: the cached part, and what the holders' links give."""
-        cached.shown = cached.filled
+        cached.visible = cached.filled
         cached.shown_near = sum(cached.on_node.values())
         if cached.replicated:
             cached.scores = None

@@ -34,8 +34,8 @@ def share_across(job: SimJob, *, copies: Sequence[Cached], zones: Zones, near: b
 def share_in(copy: Cached, zone: Place, *, zones: Zones) -> float:
     """The share of a copy that is in a zone."""
     held, total = copy.held
-    here = [size for node, size in held.items() if zones[node] == zone]
-    most = max(here, default=0.0) if copy.replicated else sum(here)
+    sizes = [size for node, size in held.items() if zones[node] == zone]
+    most = max(sizes, default=0.0) if copy.replicated else sum(sizes)
     return min(most / total, 1.0) if total > 0.0 else 0.0
 
 
@@ -45,8 +45,8 @@ def crossings_of_replicas(nodes: Sequence[str], *, zones: Zones, near: bool) -> 
     counts = Counter(zones[node] for node in nodes)
     if near or len(nodes) < 2:
         return max(len(counts) - 1, 0)
-    same = sum(count * (count - 1) for count in counts.values()) / (len(nodes) * (len(nodes) - 1))
-    return (len(nodes) - 1) * (1.0 - same)
+    same_zone = sum(count * (count - 1) for count in counts.values()) / (len(nodes) * (len(nodes) - 1))
+    return (len(nodes) - 1) * (1.0 - same_zone)
 
 
 def crossings_of_clone(clone: Cached, first: Cached, *, zones: Zones) -> float:

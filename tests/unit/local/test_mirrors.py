@@ -31,7 +31,7 @@ Components: main
 def test_mirrors_serve_another_release_and_vendors_are_left_out() -> None:
     known = mirrors.parse_sources(DEB822)
     key = "[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]"
-    assert mirrors.sources_for("trixie", known=known, own_release="bookworm") == [
+    assert mirrors.sources_for("trixie", machine_sources=known, own_release="bookworm") == [
         f"deb {key} http://mirror.example/debian trixie main",
         f"deb {key} http://mirror.example/debian trixie-updates main",
         "deb http://mirror.example/debian-security trixie-security main",
@@ -44,14 +44,14 @@ def test_one_line_style_is_read_too() -> None:
         "deb [arch=amd64 signed-by=/k.gpg] http://mirror.example/debian bookworm main contrib\n"
         "deb-src http://mirror.example/debian bookworm main\n"
     )
-    assert mirrors.sources_for("bookworm", known=known, own_release="bookworm") == [
+    assert mirrors.sources_for("bookworm", machine_sources=known, own_release="bookworm") == [
         "deb [signed-by=/k.gpg] http://mirror.example/debian bookworm main"
     ]
 
 
 def test_a_machine_that_is_no_debian_has_no_mirror_of_it() -> None:
     known = mirrors.parse_list("deb http://archive.example/ubuntu noble main")
-    assert mirrors.sources_for("bookworm", known=known, own_release="") == []
+    assert mirrors.sources_for("bookworm", machine_sources=known, own_release="") == []
 
 
 def test_pip_settings_that_mean_something_elsewhere_are_taken() -> None:

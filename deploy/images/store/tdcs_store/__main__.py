@@ -16,14 +16,14 @@ def main() -> None:
     parser.add_argument("--root", type=Path, default=Path("/data"), help="the store's volume")
     parser.add_argument("--s3-port", type=int, default=7070)
     parser.add_argument("--listen", default="0.0.0.0:8080", help="where control listens")
-    asked = parser.parse_args()
-    if asked.role == "link":
-        wanted = asked.root / "state" / "link.json"
-        link.serve(wanted=wanted, s3_port=asked.s3_port, listen=("127.0.0.1", LINK_PORT))
+    arguments = parser.parse_args()
+    if arguments.role == "link":
+        link_file = arguments.root / "state" / "link.json"
+        link.serve(link_file=link_file, s3_port=arguments.s3_port, listen=("127.0.0.1", LINK_PORT))
     else:
-        host, _, port = asked.listen.rpartition(":")
+        host, _, port = arguments.listen.rpartition(":")
         control = Control(
-            root=asked.root,
+            root=arguments.root,
             link_url=f"http://127.0.0.1:{LINK_PORT}/",
             gateway_url=f"http://127.0.0.1:{GATEWAY_COUNTERS_PORT}",
         )

@@ -49,42 +49,42 @@ class Buckets:
     def manifest(self, name: str) -> Manifest | None:
         """``{bucket, parameters, totalBytes, totalFiles, files: [{path, size, sha256}]}``, None if not filled."""
         try:
-            found: Manifest = json.loads((self._manifests / f"{_checked(name)}.json").read_text())
+            manifest: Manifest = json.loads((self._manifests / f"{_checked(name)}.json").read_text())
         except FileNotFoundError:
             return None
-        return found
+        return manifest
 
     def summaries(self) -> list[Manifest]:
         """The manifests without their files; each is read again only when it changed."""
-        found = {path.stem: path.stat().st_mtime_ns for path in self._manifests.glob("[!.]*.json")}
-        for name, changed in found.items():
+        changed_at = {path.stem: path.stat().st_mtime_ns for path in self._manifests.glob("[!.]*.json")}
+        for name, changed in changed_at.items():
             if self._summaries.get(name, (0, {}))[0] != changed:
                 manifest = self.manifest(name)
                 if manifest is not None:
                     self._summaries[name] = (changed, summary(manifest))
-        return [self._summaries[name][1] for name in sorted(found) if name in self._summaries]
+        return [self._summaries[name][1] for name in sorted(changed_at) if name in self._summaries]
 
     def holds(self, name: str, parameters: Manifest) -> Manifest | None:
         """The manifest, if the bucket was filled with these parameters and still has every file in its size."""
-        found = self.manifest(name)
-        if found is None or found["parameters"] != parameters:
+        manifest = self.manifest(name)
+        if manifest is None or manifest["parameters"] != parameters:
             return None
         bucket = self.folder / name
         try:
-            whole = all((bucket / file["path"]).stat().st_size == file["size"] for file in found["files"])
+            whole = all((bucket / file["path"]).stat().st_size == file["size"] for file in manifest["files"])
         except OSError:
             return None
-        return found if whole else None
+        return manifest if whole else None
 
     def fill_from_seed(self, name: str, *, files: int, sizes: tuple[int, int], seed: str) -> Manifest:
         """Fill a bucket with made content; nothing is written when it holds just that already."""
         parameters = {"kind": "files", "files": files, "sizes": list(sizes), "seed": seed}
         need = files * sizes[1]
         self._require_space(name, need)
-        made = (
+        streams = (
             (file.path, content(seed=seed, file=file)) for file in plan(files=files, sizes=sizes, seed=seed)
         )
-        return self.holds(name, parameters) or self._fill(name, parameters, made)
+        return self.holds(name, parameters) or self._fill(name, parameters, streams)
 
     def fill_from_archive(
         self, name: str, *, parameters: Manifest, sha256: str, archive: IO[bytes]
@@ -97,8 +97,8 @@ class Buckets:
 
     def remove(self, name: str) -> Manifest | None:
         """Remove a bucket that was filled, with its manifest; gives that, None if there was none."""
-        found = self.manifest(name)
-        if found is None:
+        manifest = self.manifest(name)
+        if manifest is None:
             return None
         (self._manifests / f"{name}.json").unlink(missing_ok=True)
         self._summaries.pop(name, None)
@@ -109,19 +109,19 @@ class Buckets:
             pass  # a client of S3 has removed it
         finally:
             shutil.rmtree(staging)
-        return found
+        return manifest
 
     def _fill(self, name: str, parameters: Manifest, streams: Iterable[Stream]) -> Manifest:
         bucket = self.folder / _checked(name)
         staging = Path(tempfile.mkdtemp(dir=self._staging, prefix=f"{name}-"))
         try:
-            made = staging / "new"
-            made.mkdir(mode=0o755)
-            files = [_write(made, path, chunks) for path, chunks in streams]
+            folder = staging / "new"
+            folder.mkdir(mode=0o755)
+            files = [_write(folder, path, chunks) for path, chunks in streams]
             (self._manifests / f"{name}.json").unlink(missing_ok=True)
             if bucket.exists():
                 bucket.rename(staging / "old")
-            made.rename(bucket)
+            folder.rename(bucket)
         except OSError as error:
             raise BucketError(
                 f"bucket {name} could not be written: {error}; free space or fill less"

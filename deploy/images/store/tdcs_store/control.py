@@ -45,7 +45,7 @@ class Control:
 
     def __init__(self, *, root: Path, link_url: str, gateway_url: str) -> None:
         state = root / "state"
-        self.wanted = state / "link.json"
+        self.link_file = state / "link.json"
         self._odometer_file = state / "odometer.json"
         self._link_url = link_url
         self._gateway_url = gateway_url
@@ -53,8 +53,8 @@ class Control:
         self._counting = threading.Lock()
         self._filling = threading.Lock()
         self.buckets = Buckets(root=root)
-        if not self.wanted.exists():
-            save_link(self.wanted, Link())
+        if not self.link_file.exists():
+            save_link(self.link_file, Link())
 
     def healthy(self) -> bool:
         """Whether the other containers answer and the wanted rates hold."""
@@ -63,7 +63,7 @@ class Control:
             _get("gateway", f"{self._gateway_url}/counters")
         except NotReady:
             return False
-        return observed["error"] is None and _same(observed["applied"], load_link(self.wanted))
+        return observed["error"] is None and _same(observed["applied"], load_link(self.link_file))
 
     def status(self) -> Json:
         """All there is to tell, JSON-ready. Rates in bits per second, None for unlimited."""
@@ -71,7 +71,7 @@ class Control:
         sent = _get("gateway", f"{self._gateway_url}/counters")
         held = {manifest["bucket"]: manifest for manifest in self.buckets.summaries()}
         return {
-            "link": {"wanted": asdict(load_link(self.wanted)), **observed, "wireBytes": asdict(wire)},
+            "link": {"wanted": asdict(load_link(self.link_file)), **observed, "wireBytes": asdict(wire)},
             "buckets": {
                 name: {
                     **{
@@ -97,13 +97,13 @@ class Control:
                     self._odometer = advanced
             return observed, self._odometer.total
 
-    def set_link(self, asked: Mapping[str, str]) -> Json:
+    def set_link(self, rates: Mapping[str, str]) -> Json:
         """Set one or both rates and wait until they hold. Raises UnitError, NotReady, ValueError."""
-        unknown = asked.keys() - {"egress", "ingress"}
-        if unknown or not asked:
+        unknown = rates.keys() - {"egress", "ingress"}
+        if unknown or not rates:
             raise ValueError(f"a link has egress and ingress, not {', '.join(sorted(unknown)) or 'nothing'}")
-        link = replace(load_link(self.wanted), **{side: parse_rate(rate) for side, rate in asked.items()})
-        save_link(self.wanted, link)
+        link = replace(load_link(self.link_file), **{side: parse_rate(rate) for side, rate in rates.items()})
+        save_link(self.link_file, link)
         end = time.monotonic() + APPLY_SECONDS
         while True:
             observed = _get("link", self._link_url)
@@ -112,14 +112,14 @@ class Control:
             if time.monotonic() > end:
                 raise NotReady(
                     f"the link still has {observed['applied']} after {APPLY_SECONDS:.0f} s "
-                    f"({observed['error'] or 'no error told'}): see the log of the container link"
+                    f"({observed['error'] or 'no error reported'}): see the log of the container link"
                 )
             time.sleep(0.02)
 
-    def fill(self, bucket: str, asked: Mapping[str, Any]) -> Json:
+    def fill(self, bucket: str, parameters: Mapping[str, Any]) -> Json:
         """Fill a bucket from a seed; the summary. Raises BucketError, UnitError, ValueError."""
         try:
-            files, size, seed = int(asked["files"]), str(asked["size"]), str(asked["seed"])
+            files, size, seed = int(parameters["files"]), str(parameters["size"]), str(parameters["seed"])
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
                 f"bucket {bucket}: to fill it, files, size and seed are needed ({error})"
@@ -127,8 +127,8 @@ class Control:
         if not 1 <= files <= 2_000_000:
             raise ValueError(f"bucket {bucket}: files must be between 1 and 2,000,000, not {files}")
         with self._filling:
-            made = self.buckets.fill_from_seed(bucket, files=files, sizes=parse_sizes(size), seed=seed)
-        return summary(made)
+            manifest = self.buckets.fill_from_seed(bucket, files=files, sizes=parse_sizes(size), seed=seed)
+        return summary(manifest)
 
     def fill_archive(self, bucket: str, *, parameters: Json, sha256: str, archive: IO[bytes]) -> Json:
         """Fill a bucket with a tar stream; the summary. Raises BucketError."""
@@ -140,8 +140,8 @@ class Control:
     def remove(self, bucket: str) -> Json | None:
         """Remove a bucket that was filled; its summary, None if there was none. Raises BucketError."""
         with self._filling:
-            found = self.buckets.remove(bucket)
-        return None if found is None else summary(found)
+            manifest = self.buckets.remove(bucket)
+        return None if manifest is None else summary(manifest)
 
     def keep_counting(self, stop: Callable[[], bool]) -> None:
         """Read the wire counters every second, so that a pod's end loses at most the last one's bytes."""
@@ -176,16 +176,16 @@ def metrics(status: Json) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _same(applied: Json | None, wanted: Link) -> bool:
-    return applied == asdict(wanted)
+def _same(applied: Json | None, link: Link) -> bool:
+    return applied == asdict(link)
 
 
 def _get(container: str, url: str) -> Json:
     try:
         with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - a fixed address on loopback
-            found: Json = json.load(answer)
+            answer_body: Json = json.load(answer)
     except OSError as error:
         raise NotReady(
             f"the {container} container does not answer at {url} ({error}): see its log; it is restarted when it ended"
         ) from error
-    return found
+    return answer_body

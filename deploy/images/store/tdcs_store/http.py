@@ -33,27 +33,27 @@ class Body(io.RawIOBase):
     def __init__(self, *, stream: Any, length: int | None) -> None:
         self._stream = stream
         self._chunked = length is None
-        self._left = length or 0
+        self._remaining = length or 0
         self._ended = False
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        if self._chunked and not self._left and not self._ended:
+        if self._chunked and not self._remaining and not self._ended:
             self._next_chunk()
-        data: bytes = self._stream.read(min(len(buffer), self._left))
-        if self._left and not data:
+        data: bytes = self._stream.read(min(len(buffer), self._remaining))
+        if self._remaining and not data:
             raise BucketError("the body of the request ended too early: send it again")
         buffer[: len(data)] = data
-        self._left -= len(data)
-        if self._chunked and data and not self._left:
+        self._remaining -= len(data)
+        if self._chunked and data and not self._remaining:
             self._stream.readline()
         return len(data)
 
     def _next_chunk(self) -> None:
-        self._left = int(self._stream.readline().split(b";")[0], 16)
-        if not self._left:
+        self._remaining = int(self._stream.readline().split(b";")[0], 16)
+        if not self._remaining:
             self._ended = True
             while self._stream.readline().strip():  # trailers
                 pass
@@ -85,13 +85,13 @@ class _Handler(BaseHTTPRequestHandler):
             case ["v1", "status"]:
                 return 200, self.operations.status()
             case ["v1", "datasets", bucket, *rest] if rest in ([], ["manifest"]):
-                found = self.operations.buckets.manifest(bucket)
-                if found is None:
+                manifest = self.operations.buckets.manifest(bucket)
+                if manifest is None:
                     return 404, _failure(404, f"bucket {bucket} has not been filled: fill it first")
                 if rest:
-                    return 200, found
-                whole = self.operations.buckets.holds(bucket, found["parameters"]) is not None
-                return 200, {**summary(found), "whole": whole}
+                    return 200, manifest
+                whole = self.operations.buckets.holds(bucket, manifest["parameters"]) is not None
+                return 200, {**summary(manifest), "whole": whole}
         return 404, _failure(404, f"there is nothing at {self.path}")
 
     def _post(self, words: list[str], query: dict[str, list[str]]) -> tuple[int, Json | str]:
@@ -102,24 +102,24 @@ class _Handler(BaseHTTPRequestHandler):
             case ["v1", "datasets", bucket]:
                 return 200, self.operations.fill(bucket, json.load(body))
             case ["v1", "datasets", bucket, "archive"]:
-                made = self.operations.fill_archive(
+                filled = self.operations.fill_archive(
                     bucket,
                     parameters=json.loads(query.get("parameters", ["{}"])[0]),
                     sha256=query.get("sha256", [""])[0],
                     archive=body,
                 )
-                return 200, made
+                return 200, filled
         return 404, _failure(404, f"there is nothing at {self.path}")
 
     def _delete(self, words: list[str], _query: dict[str, list[str]]) -> tuple[int, Json | str]:
         match words:
             case ["v1", "datasets", bucket]:
-                found = self.operations.remove(bucket)
-                if found is None:
+                removed = self.operations.remove(bucket)
+                if removed is None:
                     return 404, _failure(
                         404, f"bucket {bucket} has not been filled: there is nothing to remove"
                     )
-                return 200, found
+                return 200, removed
         return 404, _failure(404, f"there is nothing at {self.path}")
 
     def _length(self) -> int | None:
@@ -131,18 +131,18 @@ class _Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         words = [word for word in url.path.split("/") if word]
         code: int
-        said: Json | str
+        reply: Json | str
         try:
-            code, said = operation(words, parse_qs(url.query))
+            code, reply = operation(words, parse_qs(url.query))
         except (BucketError, ValueError) as error:
-            code, said = 400, _failure(400, str(error))
+            code, reply = 400, _failure(400, str(error))
         except (NotReady, OSError) as error:
-            code, said = 503, _failure(503, str(error))
+            code, reply = 503, _failure(503, str(error))
         if code >= 400:
             self.close_connection = True  # a body may be left unread
-        body = said.encode() if isinstance(said, str) else json.dumps(said).encode()
+        body = reply.encode() if isinstance(reply, str) else json.dumps(reply).encode()
         self.send_response(code)
-        self.send_header("Content-Type", "text/plain" if isinstance(said, str) else "application/json")
+        self.send_header("Content-Type", "text/plain" if isinstance(reply, str) else "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

@@ -38,8 +38,8 @@ def run(command: shaping.Command) -> str:
 class Agent:
     """Makes the kernel agree with the wanted rates; see :meth:`observe` for what it tells."""
 
-    def __init__(self, *, wanted: Path, port: int) -> None:
-        self._wanted = wanted
+    def __init__(self, *, link_file: Path, port: int) -> None:
+        self._link_file = link_file
         self._port = port
         self._lock = threading.Lock()
         self._applied: shaping.Link | None = None
@@ -48,11 +48,11 @@ class Agent:
     def step(self) -> None:
         """Read the wanted rates and apply them if they differ from what was applied last."""
         try:
-            wanted = load_link(self._wanted)
-            if wanted == self._applied:
+            link = load_link(self._link_file)
+            if link == self._applied:
                 return
             self._setup()
-            for command in shaping.change(wanted):
+            for command in shaping.change(link):
                 run(command)
         except (CommandError, OSError, ValueError, subprocess.TimeoutExpired) as error:
             if self._error != str(error):
@@ -60,8 +60,8 @@ class Agent:
             self._error = str(error)
             return
         with self._lock:
-            self._applied, self._error = wanted, None
-        print(f"link: {wanted}", flush=True)
+            self._applied, self._error = link, None
+        print(f"link: {link}", flush=True)
 
     def observe(self) -> dict[str, Any]:
         """The rates that hold, the counters, and the error that keeps the wanted rates from holding."""
@@ -105,9 +105,9 @@ def _network_namespace() -> str:
     return f"{boot}/{os.stat('/proc/self/ns/net').st_ino}/{os.environ.get('POD_UID', '')}"
 
 
-def serve(*, wanted: Path, s3_port: int, listen: tuple[str, int]) -> None:
+def serve(*, link_file: Path, s3_port: int, listen: tuple[str, int]) -> None:
     """Run the agent until the process ends."""
-    agent = Agent(wanted=wanted, port=s3_port)
+    agent = Agent(link_file=link_file, port=s3_port)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

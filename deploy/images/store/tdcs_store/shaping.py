@@ -86,7 +86,7 @@ def complete(qdiscs: Mapping[str, Sequence[Mapping[str, Any]]]) -> bool:
     ingress qdisc just before it stands for it, and a set-up that stopped between the two is made again
     because the process that ran it removes what it made when a command fails.
     """
-    kinds = {device: {q["kind"] for q in found} for device, found in qdiscs.items()}
+    kinds = {device: {q["kind"] for q in listed} for device, listed in qdiscs.items()}
     return kinds.get(DEVICE, set()) >= {"htb", "bfifo", "ingress"} and kinds.get(INGRESS_DEVICE, set()) >= {
         "htb",
         "bfifo",

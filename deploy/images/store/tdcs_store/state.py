@@ -12,8 +12,8 @@ from .shaping import Link, WireBytes
 
 def load_link(path: Path) -> Link:
     """The wanted rates; unlimited when none were ever set. Raises ValueError on a broken file."""
-    found = _load(path)
-    return Link() if found is None else Link(egress=found["egress"], ingress=found["ingress"])
+    document = _load(path)
+    return Link() if document is None else Link(egress=document["egress"], ingress=document["ingress"])
 
 
 def save_link(path: Path, link: Link) -> None:
@@ -35,11 +35,11 @@ class Odometer:
     def advanced(self, now: WireBytes, *, link: str) -> "Odometer":
         """After a look at the kernel's counters. Other ones than last time, or smaller ones, began at zero."""
         again = link != self.link or now.egress < self.seen.egress or now.ingress < self.seen.ingress
-        seen = WireBytes() if again else self.seen
+        before = WireBytes() if again else self.seen
         return Odometer(
             total=WireBytes(
-                egress=self.total.egress + now.egress - seen.egress,
-                ingress=self.total.ingress + now.ingress - seen.ingress,
+                egress=self.total.egress + now.egress - before.egress,
+                ingress=self.total.ingress + now.ingress - before.ingress,
             ),
             seen=now,
             link=link,
@@ -48,10 +48,12 @@ class Odometer:
 
 def load_odometer(path: Path) -> Odometer:
     """The counter as it was kept; zero when there is none. Raises ValueError on a broken file."""
-    found = _load(path)
-    if found is None:
+    document = _load(path)
+    if document is None:
         return Odometer()
-    return Odometer(total=WireBytes(**found["total"]), seen=WireBytes(**found["seen"]), link=found["link"])
+    return Odometer(
+        total=WireBytes(**document["total"]), seen=WireBytes(**document["seen"]), link=document["link"]
+    )
 
 
 def save_odometer(path: Path, odometer: Odometer) -> None:
@@ -79,7 +81,7 @@ def _load(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     try:
-        found: dict[str, Any] = json.loads(text)
+        document: dict[str, Any] = json.loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"{path} is not JSON ({error}): delete it to start again") from error
-    return found
+    return document

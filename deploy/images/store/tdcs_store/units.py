@@ -22,12 +22,12 @@ def parse_rate(text: str) -> int | None:
     word = text.strip().lower()
     if word == "unlimited":
         return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]+)", word)
-    if found is None or found.group(2) not in _RATE_UNITS:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]+)", word)
+    if match is None or match.group(2) not in _RATE_UNITS:
         raise UnitError(
             f"{text!r} is not a rate: write a number and kbit, mbit or gbit (200mbit), or unlimited"
         )
-    rate = round(float(found.group(1)) * _RATE_UNITS[found.group(2)])
+    rate = round(float(match.group(1)) * _RATE_UNITS[match.group(2)])
     if not MIN_RATE <= rate <= MAX_RATE:
         raise UnitError(
             f"the rate {text!r} is outside of what can be shaped, "
@@ -51,13 +51,13 @@ def parse_size(text: str) -> int:
 
     Raises :class:`UnitError`.
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
-    unit = found.group(2) if found else ""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
+    unit = match.group(2) if match else ""
     if unit not in _SIZE_UNITS:
         unit = unit.removesuffix("b")
-    if found is None or unit not in _SIZE_UNITS:
+    if match is None or unit not in _SIZE_UNITS:
         raise UnitError(f"{text!r} is not a size: write bytes, or a number and KB, MB, GB, KiB, MiB or GiB")
-    return round(float(found.group(1)) * _SIZE_UNITS[unit])
+    return round(float(match.group(1)) * _SIZE_UNITS[unit])
 
 
 def parse_sizes(text: str) -> tuple[int, int]:

@@ -29,8 +29,11 @@ def ensure(*, reporter: Reporter) -> Path:
 
     def build(scratch: Path) -> None:
         with reporter.step("the Python environment with TVM"):
-            what, log = "the Python environment with TVM could not be made", log_file("compile-environment")
-            shell.run([sys.executable, "-m", "venv", scratch / "env"], what=what, log=log)
+            failure, log = (
+                "the Python environment with TVM could not be made",
+                log_file("compile-environment"),
+            )
+            shell.run([sys.executable, "-m", "venv", scratch / "env"], what=failure, log=log)
             pip: list[str | Path] = [
                 scratch / "env" / "bin" / "python",
                 "-m",
@@ -41,17 +44,17 @@ def ensure(*, reporter: Reporter) -> Path:
                 "10",
             ]
             command: list[str | Path] = [*pip, "--disable-pip-version-check", "--require-hashes", "-r", LOCK]
-            shell.run(command, what=what, log=log, fetches=True)
+            shell.run(command, what=failure, log=log, fetches=True)
 
     key = cache.digest([LOCK.read_bytes(), sys.version])
     waiting = "another process makes the Python environment with TVM: waiting"
-    found = cache.product("compile-environment", key, build, on_wait=lambda: reporter.say(waiting), keep=2)
-    python = found / "env" / "bin" / "python"
+    folder = cache.product("compile-environment", key, build, on_wait=lambda: reporter.say(waiting), keep=2)
+    python = folder / "env" / "bin" / "python"
     if shutil.which(str(python)) is None:
         raise LocalError(
             what="the Python environment with TVM is damaged",
             why=f"{python} does not run",
-            remedy=f"remove {found} and run again",
+            remedy=f"remove {folder} and run again",
         )
     return python
 

@@ -36,10 +36,12 @@ def ensure(*, reporter: Reporter) -> Path:
     def build(scratch: Path) -> None:
         host.require_programs("mmdebstrap", reporter=reporter)
         with tarfile.open(debian.ensure(ROOT, reporter=reporter)) as root:
-            (found,) = (one for one in root.getmembers() if one.name.endswith(f"/faketime/{LIBRARY}"))
-            content = root.extractfile(found)
+            (library,) = (
+                member for member in root.getmembers() if member.name.endswith(f"/faketime/{LIBRARY}")
+            )
+            content = root.extractfile(library)
             if content is None:
-                raise LocalError(what=f"{found.name} in Debian's package is no file", remedy="report it")
+                raise LocalError(what=f"{library.name} in Debian's package is no file", remedy="report it")
             (scratch / LIBRARY).write_bytes(_without(_WAIT, content.read()))
 
     waiting = "another process unpacks libfaketime: waiting"

@@ -170,7 +170,7 @@ class _Images:
             ],
             what="kubeadm could not say which images it uses",
         )
-        self._wanted = listed.split()
+        self._references = listed.split()
 
     def of_node(self) -> list[Image]:
         """What every node runs."""
@@ -210,10 +210,10 @@ class _Images:
         ]
 
     def _reference(self, name: str) -> str:
-        for reference in self._wanted:
+        for reference in self._references:
             if reference.rpartition(":")[0].endswith(f"/{name}"):
                 return reference
-        raise LocalError(what=f"kubeadm names no image {name}", why=f"it names {', '.join(self._wanted)}")
+        raise LocalError(what=f"kubeadm names no image {name}", why=f"it names {', '.join(self._references)}")
 
     def _layer(self, name: str, entries: Sequence[Entry]) -> Layer:
         return image_archive.write_layer(self._scratch / f"{name}.tar", entries)
@@ -286,7 +286,7 @@ def _libraries(base: str, files: Sequence[str]) -> list[str]:
 def _sandbox_reference() -> str:
     """The image of the process that holds a pod's namespaces, as containerd is configured to use it."""
     config = (FOLDER / "files/etc/containerd/config.toml").read_text()
-    found = re.search(r'sandbox_image = "([^"]+)"', config)
-    if found is None:
+    match = re.search(r'sandbox_image = "([^"]+)"', config)
+    if match is None:
         raise LocalError(what="containerd's configuration names no sandbox_image", remedy=f"see {FOLDER}")
-    return found[1]
+    return match[1]

@@ -29,11 +29,11 @@ class RootTar:
 
     def below(self, folder: str, *, pattern: str) -> list[str]:
         """Plain files and links below a folder, of which the path matches."""
-        wanted = re.compile(pattern)
+        expression = re.compile(pattern)
         return sorted(
             name
             for name, member in self._members.items()
-            if name.startswith(f"{folder}/") and wanted.search(name) and not member.isdir()
+            if name.startswith(f"{folder}/") and expression.search(name) and not member.isdir()
         )
 
     def read(self, path: str) -> bytes:
@@ -48,20 +48,20 @@ class RootTar:
 
     def entries(self, paths: Iterable[str]) -> list[Entry]:
         """The files as entries of a layer; of a symbolic link, the link and what it names."""
-        found: dict[str, Entry] = {}
+        entries: dict[str, Entry] = {}
         todo = list(paths)
         while todo:
             path = todo.pop()
-            if path in found:
+            if path in entries:
                 continue
             member = self._member(path)
             if member.issym():
                 target = member.linkname
-                found[path] = Entry(path=path, link=target)
+                entries[path] = Entry(path=path, link=target)
                 todo.append(posixpath.normpath(posixpath.join("/", posixpath.dirname(path), target))[1:])
             else:
-                found[path] = Entry(path=path, content=self.read(path), mode=member.mode & 0o755)
-        return [found[path] for path in sorted(found)]
+                entries[path] = Entry(path=path, content=self.read(path), mode=member.mode & 0o755)
+        return [entries[path] for path in sorted(entries)]
 
     def _member(self, path: str) -> tarfile.TarInfo:
         member = self._members.get(path)

@@ -76,15 +76,15 @@ def ensure_folder(*, reporter: Reporter) -> Path:
                 "--numeric-owner",
                 "--exclude=./dev/*",
             ]
-            what = "unpacking the root with PyTorch failed"
+            failure = "unpacking the root with PyTorch failed"
             command += ["--file", tar]
-            shell.run(command, what=what, log=log_file("root-pytorch"))
+            shell.run(command, what=failure, log=log_file("root-pytorch"))
         for place in (INSIDE, RESULTS, "/data"):
             (root / place.lstrip("/")).mkdir(exist_ok=True)
 
     waiting = "another process unpacks the root with PyTorch: waiting"
-    found = cache.product("folder-pytorch", ROOT.key(), build, on_wait=lambda: reporter.say(waiting), keep=2)
-    return found / "root"
+    folder = cache.product("folder-pytorch", ROOT.key(), build, on_wait=lambda: reporter.say(waiting), keep=2)
+    return folder / "root"
 
 
 def arguments(run: Run, *, root: Path) -> list[str]:

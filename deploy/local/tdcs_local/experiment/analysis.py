@@ -47,7 +47,7 @@ class Measured:
 
 def all_measured(document: Mapping[str, Any]) -> list[Measured]:
     """The runs of a document of results, but one that was broken off."""
-    return [measured_of(one) for one in document["runs"] if "seconds" in one]
+    return [measured_of(entry) for entry in document["runs"] if "seconds" in entry]
 
 
 def run_of(document: Mapping[str, Any]) -> Run:
@@ -90,15 +90,21 @@ class Row:
         return None if self.simulated is None else self.seconds / self.simulated - 1.0
 
 
-def rows(found: Sequence[Measured]) -> list[Row]:
+def rows(measured: Sequence[Measured]) -> list[Row]:
     """The table: by link, number of jobs and configuration. Without a direct run there is nothing to compare with."""
-    keys = sorted({(one.run.mbit, one.run.jobs) for one in found})
+    keys = sorted({(measurement.run.mbit, measurement.run.jobs) for measurement in measured})
     table = []
     for mbit, jobs in keys:
-        same = [one for one in found if (one.run.mbit, one.run.jobs) == (mbit, jobs)]
-        direct = _seconds([one for one in same if one.run.configuration is Configuration.DIRECT])
+        cell = [
+            measurement
+            for measurement in measured
+            if (measurement.run.mbit, measurement.run.jobs) == (mbit, jobs)
+        ]
+        direct = _seconds(
+            [measurement for measurement in cell if measurement.run.configuration is Configuration.DIRECT]
+        )
         for configuration in Configuration:
-            runs = [one for one in same if one.run.configuration is configuration]
+            runs = [measurement for measurement in cell if measurement.run.configuration is configuration]
             if not runs:
                 continue
             seconds = _seconds(runs)
@@ -113,15 +119,15 @@ def rows(found: Sequence[Measured]) -> list[Row]:
                     predicted=runs[0].predicted,
                     simulated=runs[0].simulated,
                     over_direct=direct / seconds,
-                    source_bytes=median(one.source_bytes for one in runs),
-                    load_seconds=median(one.load_seconds for one in runs),
+                    source_bytes=median(run.source_bytes for run in runs),
+                    load_seconds=median(run.load_seconds for run in runs),
                 )
             )
     return table
 
 
 def _seconds(runs: Sequence[Measured]) -> float:
-    return median(one.mean_seconds for one in runs)
+    return median(run.mean_seconds for run in runs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,36 +136,36 @@ class Bar:
 
     text: str
     met: bool
-    found: str
+    outcome: str
 
 
 def bars(table: Sequence[Row], *, compute_seconds: float) -> list[Bar]:
     """The bars; ``compute_seconds`` are those of a whole job. The link is the bound by what was predicted."""
-    direct = {(one.mbit, one.jobs): one for one in table if one.configuration is Configuration.DIRECT}
-    shared = [one for one in table if one.configuration is Configuration.SHARED]
-    bound = [one for one in shared if direct[one.mbit, one.jobs].predicted >= BOUND * compute_seconds]
-    free = [one for one in shared if direct[one.mbit, one.jobs].predicted <= compute_seconds * 1.01]
-    made = []
+    direct = {(row.mbit, row.jobs): row for row in table if row.configuration is Configuration.DIRECT}
+    shared = [row for row in table if row.configuration is Configuration.SHARED]
+    bound = [row for row in shared if direct[row.mbit, row.jobs].predicted >= BOUND * compute_seconds]
+    free = [row for row in shared if direct[row.mbit, row.jobs].predicted <= compute_seconds * 1.01]
+    bars = []
     for rows_, least, where in (
         (bound, GAIN, "is the bound"),
         (free, NO_LOSS, "is not the bound"),
     ):
         if rows_:
-            lowest = min(one.over_direct for one in rows_)
-            made.append(
+            lowest = min(row.over_direct for row in rows_)
+            bars.append(
                 Bar(
                     text=f"shared over direct at least {least:g} where the link {where}",
                     met=lowest >= least,
-                    found=f"least {lowest:.2f}",
+                    outcome=f"least {lowest:.2f}",
                 )
             )
-    worst = max(table, key=lambda one: abs(one.error))
+    worst = max(table, key=lambda row: abs(row.error))
     where = f"{worst.configuration}, {counted(worst.jobs, 'job')}, {worst.mbit} Mbit/s"
-    made.append(
+    bars.append(
         Bar(
             text=f"`tdcs predict` within {ERROR:.0%}",
             met=abs(worst.error) <= ERROR,
-            found=f"worst {worst.error:+.1%} ({where})",
+            outcome=f"worst {worst.error:+.1%} ({where})",
         )
     )
-    return made
+    return bars

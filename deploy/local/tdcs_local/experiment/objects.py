@@ -82,14 +82,14 @@ def stock_policy(default: Object) -> Object:
             ],
         }
 
-    both = pods(names.COMPONENT_MASTER, names.COMPONENT_WORKER)
+    cache_pods = pods(names.COMPONENT_MASTER, names.COMPONENT_WORKER)
     ports = [{"port": names.WORKER_RPC_PORT, "protocol": "TCP"}]
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
         "metadata": {"name": STOCK_POLICY, "namespace": default["metadata"]["namespace"]},
         "spec": {
-            "podSelector": both,
+            "podSelector": cache_pods,
             "policyTypes": ["Ingress", "Egress"],
             "ingress": [{"from": [{"podSelector": pods(names.COMPONENT_WORKER)}], "ports": ports}],
             "egress": [{}],

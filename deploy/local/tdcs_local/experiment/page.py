@@ -40,13 +40,13 @@ def write(results: Path, *, predict_again: bool = False) -> list[Path]:
     document = _read(results)
     if predict_again:
         document = predicted_again(document)
-    made = text(document)
+    page_text = text(document)
     RESULTS.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     page = DOCS / "experiment.md"
-    page.write_text(made, encoding="utf-8")
+    page.write_text(page_text, encoding="utf-8")
     pictures = [DOCS / "images" / f"experiment.{ending}" for ending in ("svg", "png")]
-    for each in pictures:
-        draw(document, each)
+    for picture in pictures:
+        draw(document, picture)
     return [RESULTS, page, *pictures]
 
 
@@ -66,20 +66,20 @@ def predicted_again(document: Mapping[str, Any]) -> dict[str, Any]:
     the run."""
     setting = _setting(document)
     runs = []
-    for one in document["runs"]:
-        run = run_of(one)
+    for entry in document["runs"]:
+        run = run_of(entry)
         predicted = predicted_seconds(run, setting, cache_bytes=CACHE_BYTES)
-        runs.append({**one, "predicted": predicted, "simulated": simulated_seconds(run, setting)})
+        runs.append({**entry, "predicted": predicted, "simulated": simulated_seconds(run, setting)})
     return {**document, "runs": runs, "predicted_again": True}
 
 
 def text(document: Mapping[str, Any]) -> str:
     """The page."""
     setting, plan = _setting(document), _plan(document)
-    found = all_measured(document)
-    loads = [one.load_average for one in found]
-    late = max(one.late_seconds for one in found)
-    least = min(row.repetitions for row in rows(found))
+    measured = all_measured(document)
+    loads = [run.load_average for run in measured]
+    late = max(run.late_seconds for run in measured)
+    least = min(row.repetitions for row in rows(measured))
     words = {
         "minutes": f"{document['minutes']:.0f}",
         "cpus": setting.cpus,
@@ -93,7 +93,7 @@ def text(document: Mapping[str, Any]) -> str:
         "slow_mbit": plan.slow_mbit,
         "fast_mbit": plan.fast_mbit,
         "bound": f"{setting.link_seconds(mbit=plan.slow_mbit) / setting.compute_seconds:.1f}",
-        "table": report.markdown(rows(found)),
+        "table": report.markdown(rows(measured)),
         "bars": bar_lines(document),
         "load": f"{min(loads):.1f} to {max(loads):.1f}",
         "when": _AFTER if document.get("predicted_again") else _BEFORE,
@@ -115,16 +115,16 @@ def draw(document: Mapping[str, Any], path: Path) -> None:
 
 
 def _line(bar: Bar) -> str:
-    return f"| {bar.text} | {'met' if bar.met else '**missed**'} | {bar.found} |"
+    return f"| {bar.text} | {'met' if bar.met else '**missed**'} | {bar.outcome} |"
 
 
 def _bars(document: Mapping[str, Any]) -> list[Bar]:
     setting = _setting(document)
-    found = bars(rows(all_measured(document)), compute_seconds=setting.epochs * setting.compute_seconds)
+    all_bars = bars(rows(all_measured(document)), compute_seconds=setting.epochs * setting.compute_seconds)
     if not document.get("predicted_again"):
-        return found
-    *others, prediction = found
-    return [*others, replace(prediction, found=f"{prediction.found}; computed after the run")]
+        return all_bars
+    *measured_bars, prediction = all_bars
+    return [*measured_bars, replace(prediction, outcome=f"{prediction.outcome}; computed after the run")]
 
 
 def _setting(document: Mapping[str, Any]) -> Setting:

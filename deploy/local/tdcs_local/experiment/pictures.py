@@ -31,8 +31,8 @@ def fill(*, reporter: Reporter) -> tuple[int, int]:
         with reporter.step(f"fill bucket {BUCKET}") as step:
             operations.fill_archive(archive(reporter=reporter), bucket=BUCKET, parameters=parameters())
             step.result = f"{IMAGES} JPEG files"
-    found = operations.manifest(BUCKET)
-    return int(found["totalFiles"]), int(found["totalBytes"])
+    manifest = operations.manifest(BUCKET)
+    return int(manifest["totalFiles"]), int(manifest["totalBytes"])
 
 
 def archive(*, reporter: Reporter) -> Path:
@@ -50,7 +50,7 @@ def archive(*, reporter: Reporter) -> Path:
 def write(digits: Path, target: Path, *, images: int = IMAGES) -> None:
     """Write the archive of pictures from that of single digits."""
     with tarfile.open(digits) as tar:
-        tiles = [Image.open(io.BytesIO(file.read())) for one in tar if (file := tar.extractfile(one))]
+        tiles = [Image.open(io.BytesIO(file.read())) for member in tar if (file := tar.extractfile(member))]
         for tile in tiles:
             tile.load()
     drawn = random.Random(SEED)  # noqa: S311 - which digits a picture shows
@@ -58,8 +58,8 @@ def write(digits: Path, target: Path, *, images: int = IMAGES) -> None:
         for number in range(images):
             picture = Image.new("L", (WIDE * mnist.SIDE, WIDE * mnist.SIDE))
             for place in range(WIDE * WIDE):
-                left, top = place % WIDE * mnist.SIDE, place // WIDE * mnist.SIDE
-                picture.paste(drawn.choice(tiles), (left, top))
+                x, y = place % WIDE * mnist.SIDE, place // WIDE * mnist.SIDE
+                picture.paste(drawn.choice(tiles), (x, y))
             encoded = io.BytesIO()
             picture.save(encoded, "JPEG", quality=mnist.QUALITY)
             entry = tarfile.TarInfo(f"{number:05d}.jpg")

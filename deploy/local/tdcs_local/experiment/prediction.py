@@ -43,7 +43,7 @@ def predicted_seconds(run: Run, setting: Setting, *, cache_bytes: int) -> float:
             "cpusPerNode": setting.cpus,
             "jobsPerNode": run.jobs,
         }
-    found = predict(
+    prediction = predict(
         parse_scenario(
             where=f"{run.configuration} with {run.jobs} jobs",
             values={
@@ -61,12 +61,12 @@ def predicted_seconds(run: Run, setting: Setting, *, cache_bytes: int) -> float:
     )
     match run.configuration:
         case Configuration.DIRECT:
-            return found.direct.seconds
+            return prediction.direct.seconds
         case Configuration.STOCK:
-            return found.cold.seconds
+            return prediction.cold.seconds
         case Configuration.PRELOADED:
-            return found.preloaded.seconds
-    return found.warm.seconds
+            return prediction.preloaded.seconds
+    return prediction.warm.seconds
 
 
 def simulated_seconds(run: Run, setting: Setting) -> float | None:
@@ -98,8 +98,8 @@ def simulated_seconds(run: Run, setting: Setting) -> float | None:
         page_cache_bytes=0.0,
         store=StoreLimits(bytes_per_second=payload_rate(run.mbit), requests_per_second=math.inf),
     )
-    found = simulate(work=work, scenario=scenario, scheme="tdcs" if shared else "direct")
-    times = found.completions[-run.jobs :]
+    outcome = simulate(work=work, scenario=scenario, scheme="tdcs" if shared else "direct")
+    times = outcome.completions[-run.jobs :]
     return sum(times) / len(times)
 
 

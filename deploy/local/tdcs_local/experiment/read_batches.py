@@ -55,13 +55,13 @@ def main() -> None:
     time.sleep(max(0.0, options.begin - time.time()))
     with ThreadPoolExecutor(max_workers=options.readers) as pool:
         began = time.time()
-        left = iter(batches)
-        for batch in itertools.islice(left, AHEAD):
+        remaining = iter(batches)
+        for batch in itertools.islice(remaining, AHEAD):
             waiting.append([pool.submit(size_of, path) for path in batch])
         done = 0
         while waiting:
             size += sum(read.result() for read in waiting.popleft())
-            if (following := next(left, None)) is not None:
+            if (following := next(remaining, None)) is not None:
                 waiting.append([pool.submit(size_of, path) for path in following])
             time.sleep(options.batch_seconds)  # the GPU
             done += 1

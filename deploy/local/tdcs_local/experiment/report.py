@@ -53,27 +53,27 @@ def markdown(table: Sequence[Row]) -> str:
 
 def show(table: Sequence[Row]) -> None:
     """Print the table."""
-    shown = Table(title="The GPU is a sleep; times are medians", title_justify="left")
+    printed = Table(title="The GPU is a sleep; times are medians", title_justify="left")
     for heading in HEADINGS:
         justify: Literal["left", "right"] = "left" if heading == "configuration" else "right"
-        shown.add_column(heading.replace("`", ""), justify=justify, no_wrap=True)
+        printed.add_column(heading.replace("`", ""), justify=justify, no_wrap=True)
     for row in table:
-        shown.add_row(*cells(row))
-    print_whole(shown)
+        printed.add_row(*cells(row))
+    print_whole(printed)
 
 
 def draw(table: Sequence[Row], *, mbit: int, path: Path) -> None:
     """Images per second by number of jobs, over the link that is the bound: measured, and predicted next to it."""
-    shown = [row for row in table if row.mbit == mbit]
-    jobs = sorted({row.jobs for row in shown})
-    by_key = {(row.configuration, row.jobs): row for row in shown}
+    rows = [row for row in table if row.mbit == mbit]
+    jobs = sorted({row.jobs for row in rows})
+    by_key = {(row.configuration, row.jobs): row for row in rows}
     plot_bars(
         path=path,
         groups=[counted(count, "job") for count in jobs],
         bars={
-            str(one): [by_key[one, count].images_per_second for count in jobs]
-            for one in Configuration
-            if all((one, count) in by_key for count in jobs)
+            str(configuration): [by_key[configuration, count].images_per_second for count in jobs]
+            for configuration in Configuration
+            if all((configuration, count) in by_key for count in jobs)
         },
         ylabel="images per second, all jobs",
         title=f"A bucket behind {mbit} Mbit/s; the GPU is a sleep",

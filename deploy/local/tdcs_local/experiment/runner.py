@@ -69,31 +69,31 @@ def _run(plan: Plan, *, tags: dict[str, str], results: Path, reporter: Reporter,
     image = f"tdcs/s3-mount:{tags['s3-mount']}"
     shaped = 0
     loading = 0.0
-    for each in plan.runs():
-        if each.mbit != shaped:
-            operations.set_link(egress=f"{each.mbit}mbit", ingress="unlimited", reporter=reporter)
-            shaped = each.mbit
-        if each.configuration is Configuration.STOCK:
+    for run in plan.runs():
+        if run.mbit != shaped:
+            operations.set_link(egress=f"{run.mbit}mbit", ingress="unlimited", reporter=reporter)
+            shaped = run.mbit
+        if run.configuration is Configuration.STOCK:
             mount_stock(reporter=reporter, kubectl=kubectl)
-        elif each.configuration is Configuration.PRELOADED:
+        elif run.configuration is Configuration.PRELOADED:
             loading = renew_dataset(reporter=reporter, kubectl=kubectl)
-        predicted = predicted_seconds(each, setting, cache_bytes=CACHE_BYTES)
-        simulated = simulated_seconds(each, setting)
-        document["runs"].append({"run": asdict(each), "predicted": predicted, "simulated": simulated})
+        predicted = predicted_seconds(run, setting, cache_bytes=CACHE_BYTES)
+        simulated = simulated_seconds(run, setting)
+        document["runs"].append({"run": asdict(run), "predicted": predicted, "simulated": simulated})
         write(document, results)
-        reports, sent = measure(each, setting, image=image, reporter=reporter, kubectl=kubectl)
-        starts = [one["began"] for one in reports]
+        reports, sent = measure(run, setting, image=image, reporter=reporter, kubectl=kubectl)
+        starts = [report["began"] for report in reports]
         document["runs"][-1] = Measured(
-            run=each,
+            run=run,
             predicted=predicted,
             simulated=simulated,
-            seconds=tuple(one["ended"] - one["began"] for one in reports),
+            seconds=tuple(report["ended"] - report["began"] for report in reports),
             images=setting.epochs * setting.images,
             source_bytes=sent,
-            load_seconds=loading if each.configuration is Configuration.PRELOADED else 0.0,
+            load_seconds=loading if run.configuration is Configuration.PRELOADED else 0.0,
             load_average=os.getloadavg()[0],
             late_seconds=max(starts) - min(starts),
-            epochs=tuple(tuple(one["epochs"]) for one in reports),
+            epochs=tuple(tuple(report["epochs"]) for report in reports),
         ).document()
         document["minutes"] = round((time.monotonic() - began) / 60, 1)
         write(document, results)
@@ -183,18 +183,20 @@ def mount_stock(*, reporter: Reporter, kubectl: Kubectl) -> None:
 
 def _secret(kubectl: Kubectl, name: str, *, namespace: str) -> dict[str, bytes]:
     """The files of a Secret; none when there is none of that name."""
-    found = kubectl.get("secrets", name, namespace=namespace) or {}
-    return {key: base64.b64decode(value) for key, value in found.get("data", {}).items()}
+    secret = kubectl.get("secrets", name, namespace=namespace) or {}
+    return {key: base64.b64decode(value) for key, value in secret.get("data", {}).items()}
 
 
 def _operator(authority: Mapping[str, bytes]) -> Identity:
     """A certificate by which the master takes the experiment for the operator, which alone may mount."""
-    made = make_certificate(
+    certificate = make_certificate(
         subject=Subject(role=Role.OPERATOR),
         authority=KeyPair(certificate=authority[CERTIFICATE_FILE], key=authority[KEY_FILE]),
         until=datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1),
     )
-    return Identity(certificate=made.certificate, key=made.key, authorities=authority[CERTIFICATE_FILE])
+    return Identity(
+        certificate=certificate.certificate, key=certificate.key, authorities=authority[CERTIFICATE_FILE]
+    )
 
 
 def renew_dataset(*, reporter: Reporter, kubectl: Kubectl) -> float:
@@ -223,15 +225,15 @@ def measure(
     names = [f"{name}-{number}" for number in range(run.jobs)]
 
     def look() -> str | None:
-        found = {one["metadata"]["name"]: one for one in kubectl.list("jobs", namespace=objects.NAMESPACE)}
-        for each in names:
-            if condition(found.get(each), "Failed").get("status") == "True":
+        jobs = {job["metadata"]["name"]: job for job in kubectl.list("jobs", namespace=objects.NAMESPACE)}
+        for name in names:
+            if condition(jobs.get(name), "Failed").get("status") == "True":
                 raise LocalError(
-                    what=f"Job {each} failed",
-                    why=kubectl("logs", f"job/{each}", "-n", objects.NAMESPACE)[-1500:],
+                    what=f"Job {name} failed",
+                    why=kubectl("logs", f"job/{name}", "-n", objects.NAMESPACE)[-1500:],
                 )
-        left = [each for each in names if condition(found.get(each), "Complete").get("status") != "True"]
-        return f"{len(left)} of {run.jobs} jobs run" if left else None
+        running = [name for name in names if condition(jobs.get(name), "Complete").get("status") != "True"]
+        return f"{len(running)} of {run.jobs} jobs run" if running else None
 
     with reporter.step(name) as step:
         kubectl.wait(
@@ -242,18 +244,18 @@ def measure(
             explain=lambda: kubectl("describe", "pods", "-n", objects.NAMESPACE)[-2500:],
         )
         reports = [
-            json.loads(kubectl("logs", f"job/{each}", "-n", objects.NAMESPACE).splitlines()[-1])
-            for each in names
+            json.loads(kubectl("logs", f"job/{name}", "-n", objects.NAMESPACE).splitlines()[-1])
+            for name in names
         ]
-        step.result = f"epochs {[one['epochs'] for one in reports]}"
+        step.result = f"epochs {[report['epochs'] for report in reports]}"
     total = operations.payload_bytes_sent(bucket=pictures.BUCKET) - sent
-    for each in names:
-        kubectl.delete("jobs", each, namespace=objects.NAMESPACE)
+    for job in names:
+        kubectl.delete("jobs", job, namespace=objects.NAMESPACE)
     return reports, total
 
 
 def _wait(
-    what: str, get: Callable[[], Object | None], *, kind: str, reporter: Reporter, kubectl: Kubectl
+    name: str, get: Callable[[], Object | None], *, kind: str, reporter: Reporter, kubectl: Kubectl
 ) -> None:
-    with reporter.step(f"{what} {kind}") as step:
-        kubectl.wait(lambda: unmet(get(), kind), what=f"{what} did not become {kind}", seconds=300, step=step)
+    with reporter.step(f"{name} {kind}") as step:
+        kubectl.wait(lambda: unmet(get(), kind), what=f"{name} did not become {kind}", seconds=300, step=step)

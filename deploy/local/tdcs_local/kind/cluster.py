@@ -114,11 +114,15 @@ def nodes(cluster: str) -> list[Node]:
 
 def look(cluster: str) -> State:
     """What there is under this name."""
-    found = nodes(cluster)
+    present = nodes(cluster)
     answer = Answer(ready=False)
-    if found and all(node.running for node in found) and all(node.owner == str(CHECKOUT) for node in found):
+    if (
+        present
+        and all(node.running for node in present)
+        and all(node.owner == str(CHECKOUT) for node in present)
+    ):
         answer = _ask(cluster)
-    return judge(nodes=found, expected=node_names(cluster), owner=str(CHECKOUT), answer=answer)
+    return judge(nodes=present, expected=node_names(cluster), owner=str(CHECKOUT), answer=answer)
 
 
 def require_own(cluster: str) -> None:
@@ -155,10 +159,10 @@ def abandoned(cluster: str) -> bool:
 
     Nodes that run and answer may belong to a folder that this process cannot see, so they stay.
     """
-    found = nodes(cluster)
-    if not all(node.owner and certainly_gone(Path(node.owner)) for node in found):
+    present = nodes(cluster)
+    if not all(node.owner and certainly_gone(Path(node.owner)) for node in present):
         return False
-    return not any(node.running for node in found) or not _answers_inside(cluster)
+    return not any(node.running for node in present) or not _answers_inside(cluster)
 
 
 def foreign(cluster: str) -> LocalError:
@@ -219,13 +223,13 @@ def create(*, cluster: str, images: NodeImages, reporter: Reporter) -> None:
 
 def delete(*, cluster: str, reporter: Reporter) -> None:
     """Removes the containers of a cluster and their volumes."""
-    left = [node.name for node in nodes(cluster)]
-    if not left:
+    names = [node.name for node in nodes(cluster)]
+    if not names:
         return
     with reporter.step(f"remove the kind cluster {cluster}"):
         shell.run(
-            ["docker", "rm", "--force", "--volumes", *left],
-            what=f"removing the nodes {', '.join(left)} failed",
+            ["docker", "rm", "--force", "--volumes", *names],
+            what=f"removing the nodes {', '.join(names)} failed",
             log=log_file("kind-delete"),
         )
 

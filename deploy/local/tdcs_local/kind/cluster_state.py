@@ -74,8 +74,8 @@ def well(
     def is_well(node: Mapping[str, Any]) -> bool:
         status = node.get("status", {})
         ready = any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions", []))
-        had = status.get("allocatable", {}).get(resource, "0")
-        return ready and (node["metadata"]["name"] not in workers or had == str(amount))
+        allocatable = status.get("allocatable", {}).get(resource, "0")
+        return ready and (node["metadata"]["name"] not in workers or allocatable == str(amount))
 
     return frozenset(node["metadata"]["name"] for node in nodes if is_well(node))
 

@@ -121,29 +121,29 @@ def ensure(names: Sequence[str], *, reporter: Reporter) -> dict[str, str]:
 def _ensure(specs: Sequence[Spec], reporter: Reporter) -> dict[str, str]:
     cluster_name = cluster.name()
     cluster.require_own(cluster_name)
-    wanted = {spec.name: tag(spec) for spec in specs}
+    tags = {spec.name: tag(spec) for spec in specs}
     nodes = cluster.node_names(cluster_name)
     loaded = _loaded(nodes)
     for spec in specs:
-        reference = f"tdcs/{spec.name}:{wanted[spec.name]}"
+        reference = f"tdcs/{spec.name}:{tags[spec.name]}"
         targets = nodes if spec.everywhere else nodes[1:]
-        lacking = [node for node in targets if reference not in loaded[node]]
-        if not lacking:
+        without_image = [node for node in targets if reference not in loaded[node]]
+        if not without_image:
             _follow(reference, targets, loaded)
             reporter.say(f"image {reference} is on the nodes already")
             continue
         waiting = functools.partial(reporter.say, f"another process makes the image {spec.name}: waiting")
         with cache.locked(f"image-{spec.name}", on_wait=waiting):
             build(spec, reference=reference, reporter=reporter)
-            present = _loaded(lacking)
-            lacking = [node for node in lacking if reference not in present[node]]
-            if lacking:
+            present = _loaded(without_image)
+            without_image = [node for node in without_image if reference not in present[node]]
+            if without_image:
                 new = not any(
-                    name.startswith(f"tdcs/{spec.name}:") for node in lacking for name in present[node]
+                    name.startswith(f"tdcs/{spec.name}:") for node in without_image for name in present[node]
                 )
                 with reporter.step(f"load {reference}") as step:
-                    _load(reference, lacking, step, keep=new)
-    return wanted
+                    _load(reference, without_image, step, keep=new)
+    return tags
 
 
 def build(spec: Spec, *, reference: str, reporter: Reporter) -> None:
@@ -212,8 +212,8 @@ def spec_of(name: str) -> Spec:
     spec = SPECS[name]
     missing = [str(source) for _, source in _inputs(spec, with_programs=False) if not source.exists()]
     if missing or not (spec.folder / "Dockerfile").exists():
-        lacking = ", ".join(missing) or str(spec.folder / "Dockerfile")
-        raise LocalError(what=f"the image {name} cannot be built", why=f"the checkout lacks {lacking}")
+        absent = ", ".join(missing) or str(spec.folder / "Dockerfile")
+        raise LocalError(what=f"the image {name} cannot be built", why=f"the checkout lacks {absent}")
     return spec
 
 
@@ -223,12 +223,12 @@ def _programs(spec: Spec) -> list[str]:
 
 def _inputs(spec: Spec, *, with_programs: bool = True) -> list[tuple[str, Path]]:
     """Where each part of a context goes, and where it comes from."""
-    found = [(".", spec.folder), *((place, CHECKOUT / path) for place, path in spec.files.items())]
+    inputs = [(".", spec.folder), *((place, CHECKOUT / path) for place, path in spec.files.items())]
     if with_programs:
         for place, path in spec.programs.items():
-            program, _, rest = path.partition("/")
-            found.append((place, programs.ensure(program) / rest))
-    return found
+            program, _, path_in_program = path.partition("/")
+            inputs.append((place, programs.ensure(program) / path_in_program))
+    return inputs
 
 
 def _place(source: Path, target: Path) -> None:
@@ -242,15 +242,17 @@ def _place(source: Path, target: Path) -> None:
 
 def _loaded(nodes: Sequence[str]) -> dict[str, dict[str, str]]:
     """The project's images on each node: the digest of each ``tdcs/NAME:TAG``."""
-    found: dict[str, dict[str, str]] = {}
+    images_by_node: dict[str, dict[str, str]] = {}
     for node in nodes:
         listed = shell.capture([*_ctr(node, "images"), "ls"], what=f"listing the images on {node} failed")
-        found[node] = dict(re.findall(r"^docker\.io/(tdcs/\S+)\s+\S+\s+(sha256:\S+)", listed, re.MULTILINE))
-    return found
+        images_by_node[node] = dict(
+            re.findall(r"^docker\.io/(tdcs/\S+)\s+\S+\s+(sha256:\S+)", listed, re.MULTILINE)
+        )
+    return images_by_node
 
 
-def _ctr(node: str, what: str) -> list[str]:
-    return ["docker", "exec", node, "ctr", "--namespace=k8s.io", what]
+def _ctr(node: str, command: str) -> list[str]:
+    return ["docker", "exec", node, "ctr", "--namespace=k8s.io", command]
 
 
 def _follow(reference: str, nodes: Sequence[str], loaded: Mapping[str, Mapping[str, str]]) -> None:
@@ -273,7 +275,7 @@ def _load(reference: str, nodes: Sequence[str], step: Step, *, keep: bool) -> No
     stem = name.replace("/", "-")
     log = log_file(f"load-{stem}")
     log.unlink(missing_ok=True)
-    what = f"loading {reference} into the nodes failed"
+    failure = f"loading {reference} into the nodes failed"
     cluster.TRANSFER.mkdir(parents=True, exist_ok=True)
     for leftover in cluster.TRANSFER.glob(f"{stem}-*.tar"):
         leftover.unlink()  # of a run that was killed
@@ -282,9 +284,9 @@ def _load(reference: str, nodes: Sequence[str], step: Step, *, keep: bool) -> No
 
     def load(node: str) -> None:
         inside = f"{cluster.NODE_TRANSFER}/{laid.name}"
-        shell.run([*_ctr(node, "images"), "import", inside], what=f"{what} (on {node})", log=log)
+        shell.run([*_ctr(node, "images"), "import", inside], what=f"{failure} (on {node})", log=log)
         tag = [*_ctr(node, "images"), "tag", "--force", f"docker.io/{reference}", f"docker.io/{name}:{DEV}"]
-        shell.run(tag, what=f"{what} (on {node})", log=log)
+        shell.run(tag, what=f"{failure} (on {node})", log=log)
         done.append(node)
 
     try:
@@ -294,7 +296,7 @@ def _load(reference: str, nodes: Sequence[str], step: Step, *, keep: bool) -> No
             list(pool.map(load, nodes))
         step.result = f"{laid.stat().st_size / 1e6:.0f} MB to {len(nodes)} nodes"
     except OSError as error:
-        raise LocalError(what=what, why=str(error), remedy=f"see that {laid.parent} has room") from error
+        raise LocalError(what=failure, why=str(error), remedy=f"see that {laid.parent} has room") from error
     finally:
         laid.unlink(missing_ok=True)
 

@@ -58,8 +58,10 @@ class Kubectl:
     def list(self, resource: str, *, namespace: str | None = None, selector: str = "") -> list[Object]:
         """All objects of a kind, in one namespace or of the whole cluster."""
         scope = _scope(namespace) or ["--all-namespaces"]
-        found = self("get", resource, "-o", "json", *scope, *([f"--selector={selector}"] if selector else []))
-        items: list[Object] = json.loads(found)["items"]
+        answer = self(
+            "get", resource, "-o", "json", *scope, *([f"--selector={selector}"] if selector else [])
+        )
+        items: list[Object] = json.loads(answer)["items"]
         return items
 
     def apply(self, *objects: Object) -> None:
@@ -110,13 +112,13 @@ def load(path: Path) -> list[Object]:
 def condition(thing: Mapping[str, Any] | None, kind: str) -> Mapping[str, Any]:
     """The condition of a type, empty when the object or the condition is missing."""
     conditions = (thing or {}).get("status", {}).get("conditions", [])
-    return next((found for found in conditions if found["type"] == kind), {})
+    return next((entry for entry in conditions if entry["type"] == kind), {})
 
 
 def unmet(thing: Mapping[str, Any] | None, kind: str) -> str | None:
     """What a condition says that is not True yet; None once it is."""
-    found = condition(thing, kind)
-    return None if found.get("status") == "True" else str(found.get("message", "not looked at yet"))
+    state = condition(thing, kind)
+    return None if state.get("status") == "True" else str(state.get("message", "not looked at yet"))
 
 
 def _scope(namespace: str | None) -> list[str]:

@@ -32,15 +32,15 @@ VALUES_VARIABLE = "TDCS_HELM_VALUES"
 
 def values_files(*, env: Mapping[str, str] = os.environ) -> list[Path]:
     """The files that the environment names. Raises :class:`LocalError` when one is not there."""
-    found = [Path(name).expanduser().absolute() for name in env.get(VALUES_VARIABLE, "").split(":") if name]
-    for file in found:
+    files = [Path(name).expanduser().absolute() for name in env.get(VALUES_VARIABLE, "").split(":") if name]
+    for file in files:
         if not file.is_file():
             raise LocalError(
                 what=f"the chart cannot be installed with the values in {file}",
                 why=f"there is no such file, and the environment variable {VALUES_VARIABLE} names it",
                 remedy=f"name files that are there, separated by colons, or unset {VALUES_VARIABLE}",
             )
-    return found
+    return files
 
 
 def install(
@@ -86,8 +86,8 @@ def install(
             step=step,
             explain=lambda: kubectl("get", "pods", "-n", NAMESPACE, "-o", "wide"),
         )
-        found = kubectl.get("cacheclusters.tdcs.io", CACHE_CLUSTER, namespace=NAMESPACE) or {}
-        step.result = f"{found['status']['readyReplicas']} workers"
+        cache = kubectl.get("cacheclusters.tdcs.io", CACHE_CLUSTER, namespace=NAMESPACE) or {}
+        step.result = f"{cache['status']['readyReplicas']} workers"
 
 
 def helm_test(*, kubectl: Kubectl) -> str:
@@ -130,11 +130,11 @@ def clear(*, reporter: Reporter, kubectl: Kubectl, seconds: float = 240) -> None
 
 
 def _delete_all(resource: str, noun: str, *, reporter: Reporter, kubectl: Kubectl, seconds: float) -> None:
-    found = [_place(thing) for thing in kubectl.list(resource)]
-    if not found:
+    places = [_place(thing) for thing in kubectl.list(resource)]
+    if not places:
         return
     with reporter.step(f"delete {noun}") as step:
-        for namespace, name in found:
+        for namespace, name in places:
             scope = ("-n", namespace) if namespace else ()
             kubectl("delete", resource, name, *scope, "--ignore-not-found", "--wait=false")
         kubectl.wait(
@@ -144,7 +144,7 @@ def _delete_all(resource: str, noun: str, *, reporter: Reporter, kubectl: Kubect
             step=step,
             explain=lambda: kubectl("get", "pods", "-n", NAMESPACE, "-o", "wide"),
         )
-        step.result = ", ".join("/".join(filter(None, place)) for place in found[:5])
+        step.result = ", ".join("/".join(filter(None, place)) for place in places[:5])
 
 
 def _place(thing: Object) -> tuple[str, str]:

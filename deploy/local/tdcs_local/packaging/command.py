@@ -60,7 +60,7 @@ store. kube-scheduler's is Kubernetes' own."""
 @click.argument("names", nargs=-1, type=click.Choice(sorted(images.SPECS)))
 @click.option(
     "--image",
-    "others",
+    "references",
     multiple=True,
     metavar="REFERENCE",
     help="One more image, such as that of kube-scheduler; pulled if it is not there. May be repeated.",
@@ -71,12 +71,12 @@ store. kube-scheduler's is Kubernetes' own."""
     default=CHECKOUT / ".local" / "sbom",
     help="The folder; files in it are replaced.",
 )
-def sbom(names: tuple[str, ...], others: tuple[str, ...], output: Path) -> None:
+def sbom(names: tuple[str, ...], references: tuple[str, ...], output: Path) -> None:
     """Write NAME.cdx.json for images, which are built if they are not there: all that is in them, by its version."""
     # Its library takes long to import, and no other command needs it.
     from tdcs_local.packaging.sbom import write_all
 
-    for path in write_all(names or SHIPPED, others=others, folder=output, reporter=Reporter()):
+    for path in write_all(names or SHIPPED, references=references, folder=output, reporter=Reporter()):
         click.echo(path)
 
 

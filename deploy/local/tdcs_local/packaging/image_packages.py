@@ -109,14 +109,14 @@ def contents_of(tar: Path, *, go_modules: Callable[[bytes], str]) -> Contents:
         lists = [read(name).decode() for name in files if posixpath.basename(name) == COORDINATES]
         artifacts = {file: artifact for text in lists for file, artifact in maven_artifacts(text)}
         programs = {name for name, member in files.items() if member.mode & 0o111}
-        found = {
+        packages = {
             package
             for name in files
             for package in _packages_in(
                 name, functools.partial(read, name), artifacts, go_modules if name in programs else None
             )
         }
-    return Contents(system=system, packages=sorted(found))
+    return Contents(system=system, packages=sorted(packages))
 
 
 def _packages_in(
@@ -177,13 +177,13 @@ def python_package(metadata: str) -> Package:
 
 def bill_packages(bill: str) -> Iterator[Package]:
     """What the bill in a wheel (PEP 770, CycloneDX) says that its libraries consist of; nothing of another format."""
-    for one in json.loads(bill).get("components", ()):
+    for entry in json.loads(bill).get("components", ()):
         # The wheel itself and its parts are there, too; it has its METADATA.
-        if "purl" in one and not one["purl"].startswith("pkg:pypi/"):
-            url = PackageURL.from_string(one["purl"])
-            known = url.type in set(Kind)
+        if "purl" in entry and not entry["purl"].startswith("pkg:pypi/"):
+            url = PackageURL.from_string(entry["purl"])
+            has_kind = url.type in set(Kind)
             yield Package(
-                kind=Kind(url.type) if known else Kind.OTHER,
+                kind=Kind(url.type) if has_kind else Kind.OTHER,
                 namespace=url.namespace or "",
                 name=url.name,
                 version=url.version or "",
@@ -209,19 +209,19 @@ def jar_packages(file_name: str, content: bytes, artifacts: Mapping[str, Package
     """
     digest = hashlib.sha256(content).hexdigest()
     with zipfile.ZipFile(io.BytesIO(content)) as jar:
-        found = [
+        artifacts_in_jar = [
             _artifact(jar.read(path).decode(errors="replace"))
             for path in jar.namelist()
             if re.fullmatch(r"META-INF/maven/[^/]+/[^/]+/pom\.properties", path)
         ]
     named = _JAR.match(file_name)
-    own = [one for one in found if named and one.name == named["artifact"]]
-    if not own:
+    main = [artifact for artifact in artifacts_in_jar if named and artifact.name == named["artifact"]]
+    if not main:
         name = named["artifact"] if named else file_name.removesuffix(".jar")
         unknown = Package(kind=Kind.OTHER, name=name, version=named["version"] if named else "")
         yield replace(artifacts.get(file_name, unknown), sha256=digest)
-    for one in found:
-        yield replace(one, sha256=digest) if one in own else one
+    for artifact in artifacts_in_jar:
+        yield replace(artifact, sha256=digest) if artifact in main else artifact
 
 
 def _artifact(properties: str) -> Package:
@@ -250,7 +250,7 @@ def go_packages(listed: str) -> Iterator[Package]:
 
 def counts(packages: Iterable[Package]) -> dict[str, int]:
     """How many packages there are of each kind."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for package in packages:
-        found[package.kind] = found.get(package.kind, 0) + 1
-    return found
+        counts[package.kind] = counts.get(package.kind, 0) + 1
+    return counts

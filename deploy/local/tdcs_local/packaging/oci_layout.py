@@ -55,11 +55,13 @@ def write_layout(*, chart: Path, folder: Path) -> str:
 
 def _chart_yaml(chart: Path) -> dict[str, Any]:
     with tarfile.open(chart) as archive:
-        member = next(one for one in archive if one.name.count("/") == 1 and one.name.endswith("/Chart.yaml"))
+        member = next(
+            entry for entry in archive if entry.name.count("/") == 1 and entry.name.endswith("/Chart.yaml")
+        )
         file = archive.extractfile(member)
         assert file is not None
-        found: dict[str, Any] = yaml.safe_load(file.read())
-    return found
+        document: dict[str, Any] = yaml.safe_load(file.read())
+    return document
 
 
 def _blob(blobs: Path, content: bytes, *, media_type: str) -> dict[str, Any]:

@@ -20,13 +20,13 @@ from tdcs_local.progress import Reporter
 
 
 def write_all(
-    names: Sequence[str], *, others: Sequence[str] = (), folder: Path, reporter: Reporter
+    names: Sequence[str], *, references: Sequence[str] = (), folder: Path, reporter: Reporter
 ) -> list[Path]:
     """Write the bills of materials of images; gives the files.
 
     Args:
         names: images of the checkout, which are built if they are not there.
-        others: references of images that the engine has, or can pull.
+        references: images that the engine has, or can pull.
         folder: files in it are replaced.
         reporter: says what is done.
 
@@ -43,7 +43,7 @@ def write_all(
             with cache.locked(f"image-{name}"):
                 images.build(spec, reference=reference, reporter=reporter)
             written.append(_write(reference, folder=folder, reporter=reporter))
-        written += [_write(reference, folder=folder, reporter=reporter) for reference in others]
+        written += [_write(reference, folder=folder, reporter=reporter) for reference in references]
     return written
 
 
@@ -53,11 +53,11 @@ def _write(reference: str, *, folder: Path, reporter: Reporter) -> Path:
         step.result = ", ".join(f"{count} {kind}" for kind, count in counts(contents.packages).items())
     name, _ = name_and_version(reference)
     path = folder / f"{name.rpartition('/')[2]}.cdx.json"
-    image_id, made = shell.capture(
+    image_id, created = shell.capture(
         ["docker", "image", "inspect", "--format", "{{.Id}} {{.Created}}", reference]
     ).split()
     text = render(
-        contents, reference=reference, image_id=image_id, made=datetime.datetime.fromisoformat(made)
+        contents, reference=reference, image_id=image_id, created=datetime.datetime.fromisoformat(created)
     )
     path.write_text(text, encoding="utf-8")
     return path
@@ -71,14 +71,14 @@ def name_and_version(reference: str) -> tuple[str, str]:
     return f"{folder}{slash}{last}", digest or tag or "latest"
 
 
-def render(contents: Contents, *, reference: str, image_id: str, made: datetime.datetime) -> str:
+def render(contents: Contents, *, reference: str, image_id: str, created: datetime.datetime) -> str:
     """The bill of materials as JSON; equal images give equal texts.
 
     Args:
         contents: what is in the image.
         reference: the image's name and tag, or digest.
         image_id: its digest, `sha256:...`.
-        made: when it was built.
+        created: when it was built.
     """
     name, version = name_and_version(reference)
     image = Component(
@@ -88,17 +88,19 @@ def render(contents: Contents, *, reference: str, image_id: str, made: datetime.
         bom_ref=reference,
         hashes=[HashType(alg=HashAlgorithm.SHA_256, content=image_id.removeprefix("sha256:"))],
     )
-    debian, others = list[Component](), list[Component]()
+    debian, components = list[Component](), list[Component]()
     for package in contents.packages:
-        (debian if package.kind is Kind.DEBIAN else others).append(component(package, system=contents.system))
+        (debian if package.kind is Kind.DEBIAN else components).append(
+            component(package, system=contents.system)
+        )
     bom = Bom(
         serial_number=uuid.uuid5(uuid.NAMESPACE_URL, f"{reference}@{image_id}"),
-        components=[*debian, *others],
+        components=[*debian, *components],
     )
     bom.metadata.component = image
-    bom.metadata.timestamp = made
+    bom.metadata.timestamp = created
     if contents.system is None:
-        bom.register_dependency(image, [*debian, *others])
+        bom.register_dependency(image, [*debian, *components])
     else:
         # Scanners take the distribution, and so which list of weaknesses counts, from this component.
         distribution = Component(
@@ -108,7 +110,7 @@ def render(contents: Contents, *, reference: str, image_id: str, made: datetime.
             bom_ref=f"{contents.system.name}-{contents.system.version}",
         )
         bom.components.add(distribution)
-        bom.register_dependency(image, [distribution, *others])
+        bom.register_dependency(image, [distribution, *components])
         bom.register_dependency(distribution, debian)
     return JsonV1Dot6(bom).output_as_string(indent=2) + "\n"
 

@@ -49,13 +49,15 @@ def fill(name: str, bucket: str, files: int | None, size: str | None, seed: str 
 
     The same parameters always give the same bytes; a bucket that holds them already is left alone.
     """
-    made = None
+    seeded = None
     if name != operations.IMAGES:
-        own = operations.DATASETS[name]
-        made = operations.Made(files=files or own.files, size=size or own.size, seed=seed or own.seed)
+        defaults = operations.DATASETS[name]
+        seeded = operations.Made(
+            files=files or defaults.files, size=size or defaults.size, seed=seed or defaults.seed
+        )
     elif files is not None or size is not None or seed is not None:
         raise click.UsageError("--files, --size and --seed are for the datasets that are made from a seed")
-    click.echo(json.dumps(operations.fill(name, reporter=Reporter(), bucket=bucket, made=made)))
+    click.echo(json.dumps(operations.fill(name, reporter=Reporter(), bucket=bucket, seeded=seeded)))
 
 
 @store.command()
@@ -78,10 +80,10 @@ def manifest(bucket: str, style: str, output: Path | None) -> None:
 
     The format sha256sum can be checked where the data is read: `sha256sum --check`.
     """
-    found = operations.manifest(bucket)
-    text = json.dumps(found, indent=1) + "\n"
+    content = operations.manifest(bucket)
+    text = json.dumps(content, indent=1) + "\n"
     if style == "sha256sum":
-        text = "".join(f"{file['sha256']}  {file['path']}\n" for file in found["files"])
+        text = "".join(f"{file['sha256']}  {file['path']}\n" for file in content["files"])
     if output is None:
         click.echo(text, nl=False)
     else:

@@ -31,10 +31,10 @@ def dataset(name: str, *, namespace: str, bucket: str, **spec: Any) -> Object:
 
 def copies_of(kubectl: Kubectl, name: str, *, namespace: str) -> dict[str, dict[str, int]]:
     """Bytes by node of each copy of a Dataset, as its status says."""
-    found = kubectl.get("datasets.tdcs.io", name, namespace=namespace) or {}
+    dataset = kubectl.get("datasets.tdcs.io", name, namespace=namespace) or {}
     return {
         copy["id"]: {node["name"]: int(node["bytes"]) for node in copy["nodes"]}
-        for copy in found.get("status", {}).get("copies", [])
+        for copy in dataset.get("status", {}).get("copies", [])
     }
 
 

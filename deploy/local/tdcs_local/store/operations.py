@@ -56,13 +56,13 @@ def up(*, reporter: Reporter) -> None:
         kubectl.apply(*(tagged(thing, image=f"tdcs/store:{tag}") for thing in objects))
 
         def missing() -> str | None:
-            found = kubectl.get("deployment", "store", namespace=NAMESPACE) or {}
-            status = found.get("status", {})
-            if status.get("observedGeneration", 0) < found.get("metadata", {}).get("generation", 1):
+            deployment = kubectl.get("deployment", "store", namespace=NAMESPACE) or {}
+            status = deployment.get("status", {})
+            if status.get("observedGeneration", 0) < deployment.get("metadata", {}).get("generation", 1):
                 return "waiting for the controller"
             if status.get("updatedReplicas") == status.get("readyReplicas") == status.get("replicas") == 1:
                 return None
-            return str(condition(found, "Available").get("message") or "its pod is not there yet")
+            return str(condition(deployment, "Available").get("message") or "its pod is not there yet")
 
         kubectl.wait(
             missing,
@@ -74,34 +74,34 @@ def up(*, reporter: Reporter) -> None:
         step.result = ENDPOINT
 
 
-def fill(name: str, *, reporter: Reporter, bucket: str = "", made: Made | None = None) -> Object:
+def fill(name: str, *, reporter: Reporter, bucket: str = "", seeded: Made | None = None) -> Object:
     """Fill a bucket (named like the dataset, if not given) and return the summary of its manifest.
 
     ``made`` stands for the named dataset's own numbers. A bucket that holds just that already is left alone.
     """
     bucket = bucket or name
     with reporter.step(f"fill bucket {bucket} with {name}") as step:
-        found = (
-            _fill_images(bucket, reporter) if name == IMAGES else _fill_made(bucket, made or DATASETS[name])
+        summary = (
+            _fill_images(bucket, reporter) if name == IMAGES else _fill_made(bucket, seeded or DATASETS[name])
         )
-        step.result = f"{found['totalFiles']} files, {found['totalBytes']} bytes"
-    return found
+        step.result = f"{summary['totalFiles']} files, {summary['totalBytes']} bytes"
+    return summary
 
 
 def remove(bucket: str, *, reporter: Reporter) -> Object:
     """Remove a bucket that was filled, and return the summary of what it had."""
     with reporter.step(f"remove bucket {bucket}") as step:
         path = f"/v1/datasets/{quote(bucket, safe='')}"
-        found = _ask("DELETE", path, "delete", "--raw", f"{CONTROL}{path}")
-        step.result = f"{found['totalFiles']} files, {found['totalBytes']} bytes"
-    return found
+        summary = _ask("DELETE", path, "delete", "--raw", f"{CONTROL}{path}")
+        step.result = f"{summary['totalFiles']} files, {summary['totalBytes']} bytes"
+    return summary
 
 
 def set_link(*, egress: str | None = None, ingress: str | None = None, reporter: Reporter) -> Object:
     """Set the rate of one or both directions (``200mbit``, ``unlimited``); returns once they hold."""
-    asked = {side: rate for side, rate in (("egress", egress), ("ingress", ingress)) if rate is not None}
-    holds = _post("/v1/link", json.dumps(asked)) if asked else {}
-    if asked:
+    rates = {side: rate for side, rate in (("egress", egress), ("ingress", ingress)) if rate is not None}
+    holds = _post("/v1/link", json.dumps(rates)) if rates else {}
+    if rates:
         reporter.say(f"the store's link: egress {holds['egress']}, ingress {holds['ingress']}")
     return holds
 
@@ -130,14 +130,14 @@ def manifest(name: str) -> Object:
 def credentials(*, namespace: str, name: str, reporter: Reporter) -> None:
     """Create or update a Secret that a Dataset's ``secretRef`` can name; its namespace must exist."""
     kubectl = cluster.access()
-    found = kubectl.get("secret", "store", namespace=NAMESPACE)
-    if found is None:
+    secret_object = kubectl.get("secret", "store", namespace=NAMESPACE)
+    if secret_object is None:
         raise LocalError(
             what=f"no credentials for secret {namespace}/{name}",
             why="the object store is not installed",
             remedy="`python -m tdcs_local store up`",
         )
-    keys = {key: base64.b64decode(value).decode() for key, value in found["data"].items()}
+    keys = {key: base64.b64decode(value).decode() for key, value in secret_object["data"].items()}
     kubectl.apply(secret(namespace=namespace, name=name, keys=keys))
     reporter.say(f"secret {namespace}/{name} holds the store's credentials; its endpoint is {ENDPOINT}")
 
@@ -155,35 +155,37 @@ def secret(*, namespace: str, name: str, keys: Mapping[str, str]) -> Object:
 def tagged(thing: Object, *, image: str) -> Object:
     """The object with the image of the store in place of its development tag."""
     text = json.dumps(thing).replace('"tdcs/store:dev"', json.dumps(image))
-    found: Object = json.loads(text)
-    return found
+    image_object: Object = json.loads(text)
+    return image_object
 
 
 def _create_credentials(kubectl: Kubectl) -> None:
     """Make the store's only account, once: later runs, and one at the same time, keep what is there."""
     keys = {"accessKeyId": secrets.token_hex(10), "secretAccessKey": secrets.token_hex(20)}
-    made = secret(namespace=NAMESPACE, name="store", keys=keys)
+    account = secret(namespace=NAMESPACE, name="store", keys=keys)
     try:
-        kubectl("create", "-f", "-", stdin=json.dumps(made), what="the store's credentials were not created")
+        kubectl(
+            "create", "-f", "-", stdin=json.dumps(account), what="the store's credentials were not created"
+        )
     except LocalError as error:
         if "AlreadyExists" not in error.why:
             raise
 
 
-def _fill_made(bucket: str, made: Made) -> Object:
-    asked = json.dumps({"files": made.files, "size": made.size, "seed": made.seed})
-    return _post(f"/v1/datasets/{quote(bucket, safe='')}", asked)
+def _fill_made(bucket: str, seeded: Made) -> Object:
+    parameters = json.dumps({"files": seeded.files, "size": seeded.size, "seed": seeded.seed})
+    return _post(f"/v1/datasets/{quote(bucket, safe='')}", parameters)
 
 
 def _fill_images(bucket: str, reporter: Reporter) -> Object:
     path = f"/v1/datasets/{quote(bucket, safe='')}"
-    wanted = mnist.parameters()
+    parameters = mnist.parameters()
     held: Mapping[str, Any] = status()["buckets"].get(bucket) or {}
-    if held.get("parameters") == wanted:
-        found = _get(path)
-        if found["whole"]:
-            return found
-    return fill_archive(mnist.archive(reporter=reporter), bucket=bucket, parameters=wanted)
+    if held.get("parameters") == parameters:
+        summary = _get(path)
+        if summary["whole"]:
+            return summary
+    return fill_archive(mnist.archive(reporter=reporter), bucket=bucket, parameters=parameters)
 
 
 def fill_archive(archive: Path, *, bucket: str, parameters: Mapping[str, object]) -> Object:
@@ -204,11 +206,15 @@ def _post(path: str, text: str | None = None, *, file: str = "-") -> Object:
 def _ask(verb: str, path: str, *words: str, stdin: str | None = None) -> Object:
     kubectl = cluster.access()
     try:
-        found: Object = json.loads(kubectl(*words, stdin=stdin, timeout=FILL_SECONDS))
+        answer: Object = json.loads(kubectl(*words, stdin=stdin, timeout=FILL_SECONDS))
     except LocalError as error:
         # the API server's own errors have a reason in brackets; the store's are sentences that say what to do
-        own = error.why.startswith("Error from server: ")
-        remedy = "" if own else "`python -m tdcs_local store up` installs the store, or shows what is wrong"
-        what = f"the object store did not do {verb} {path.partition('?')[0]}"
-        raise LocalError(what=what, why=error.why, remedy=remedy) from error
-    return found
+        from_server = error.why.startswith("Error from server: ")
+        remedy = (
+            ""
+            if from_server
+            else "`python -m tdcs_local store up` installs the store, or shows what is wrong"
+        )
+        failure = f"the object store did not do {verb} {path.partition('?')[0]}"
+        raise LocalError(what=failure, why=error.why, remedy=remedy) from error
+    return answer

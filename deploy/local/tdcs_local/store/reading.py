@@ -50,7 +50,7 @@ class Comparison:
 
 def compare(*, namespace: str, image: str, reporter: Reporter, kubectl: Kubectl) -> Comparison:
     """Read the bucket directly, then load it as a Dataset, then read that; the namespace has the store's keys."""
-    operations.fill("pictures", bucket=BUCKET, made=IMAGES, reporter=reporter)
+    operations.fill("pictures", bucket=BUCKET, seeded=IMAGES, reporter=reporter)
     forget(namespace=namespace, kubectl=kubectl)
     kubectl.apply(_script(namespace))
     direct = _read(
@@ -77,31 +77,31 @@ def forget(*, namespace: str, kubectl: Kubectl) -> None:
     kubectl.delete("datasets.tdcs.io", BUCKET, namespace=namespace)
 
 
-def summary(found: Comparison) -> str:
+def summary(comparison: Comparison) -> str:
     """What the demo ends with: the gain, and what was paid for it before."""
-    direct, cached = found.direct, found.cached
+    direct, cached = comparison.direct, comparison.cached
     ratio = cached.images_per_second / direct.images_per_second
     return (
         f"{PODS} pods read {direct.images_per_second:,.0f} images a second directly from the bucket, "
         f"{duration(direct.seconds)} in all, and {cached.images_per_second:,.0f} a second\n"
-        f"with TDCS: {ratio:,.1f} times as many. The load before took {duration(found.load_seconds)}: these images lay "
-        "on the nodes' disks or in\n"
+        f"with TDCS: {ratio:,.1f} times as many. The load before took {duration(comparison.load_seconds)}: these "
+        "images were on the nodes' disks or in\n"
         "their page cache already. The first read of a bucket gains nothing by that, every later one does."
     )
 
 
 def reading_of(logs: Sequence[str]) -> Reading:
     """What the pods printed, together."""
-    found: list[dict[str, Any]] = []
+    reports: list[dict[str, Any]] = []
     for log in logs:
         try:
-            found.append(json.loads(log.strip().splitlines()[-1]))
+            reports.append(json.loads(log.strip().splitlines()[-1]))
         except (ValueError, IndexError) as error:
             raise LocalError(what="a pod that reads images printed no result", why=log[-500:]) from error
     return Reading(
-        images=sum(int(one["images"]) for one in found),
-        bytes=sum(int(one["bytes"]) for one in found),
-        seconds=max(one["ended"] for one in found) - min(one["began"] for one in found),
+        images=sum(int(report["images"]) for report in reports),
+        bytes=sum(int(report["bytes"]) for report in reports),
+        seconds=max(report["ended"] for report in reports) - min(report["began"] for report in reports),
     )
 
 
@@ -128,11 +128,11 @@ def _read(
             explain=lambda: kubectl("describe", "pods", "-n", namespace, "-l", f"job-name={name}"),
         )
         pods = kubectl.list("pods", namespace=namespace, selector=f"job-name={name}")
-        found = reading_of(
+        reading = reading_of(
             [kubectl("logs", pod["metadata"]["name"], "-n", namespace) for pod in _succeeded(pods)]
         )
-        step.result = f"{found.images} images, {found.bytes / 1e6:,.0f} MB in {found.seconds:.1f} s"
-    return found
+        step.result = f"{reading.images} images, {reading.bytes / 1e6:,.0f} MB in {reading.seconds:.1f} s"
+    return reading
 
 
 def _succeeded(pods: Sequence[Object]) -> list[Object]:

@@ -55,26 +55,26 @@ def _update(folder: Path, module: str, version: str, log: Path) -> Update:
     if after != version:
         _get(folder, f"{module}@{after}", log)
         changelog, notes = _notes(_files(folder, f"{module}@{after}"), version, after)
-    left = beyond if beyond != after else ""
-    return Update(name=name, before=version, after=after, beyond=left, changelog=changelog, notes=notes)
+    newer = beyond if beyond != after else ""
+    return Update(name=name, before=version, after=after, beyond=newer, changelog=changelog, notes=notes)
 
 
-def _get(folder: Path, wanted: str, log: Path) -> None:
+def _get(folder: Path, module_version: str, log: Path) -> None:
     """Writes a version into go.mod and go.sum; both stay as they are when that fails."""
     pinned = {path: path.read_bytes() for path in (folder / "go.mod", folder / "go.sum") if path.exists()}
     try:
-        for command in (["go", "get", wanted], ["go", "mod", "tidy"]):
-            what = f"{' '.join(command)} failed"
-            shell.run(command, what=what, log=log, cwd=folder, env=_ENVIRONMENT, fetches=True)
+        for command in (["go", "get", module_version], ["go", "mod", "tidy"]):
+            failure = f"{' '.join(command)} failed"
+            shell.run(command, what=failure, log=log, cwd=folder, env=_ENVIRONMENT, fetches=True)
     except LocalError:
         for path, content in pinned.items():
             path.write_bytes(content)
         raise
 
 
-def _files(folder: Path, wanted: str) -> list[Path]:
+def _files(folder: Path, module_version: str) -> list[Path]:
     """The files of a module that Go has fetched, at its top and in its folder of changelogs."""
-    command = ["go", "mod", "download", "-json", wanted]
+    command = ["go", "mod", "download", "-json", module_version]
     top = Path(json.loads(shell.capture(command, cwd=folder, env=_ENVIRONMENT, timeout=600))["Dir"])
     return [*top.iterdir(), *(top / "CHANGELOG").glob("*.md")]
 

@@ -31,9 +31,9 @@ def update_packages(folder: Path, *, log: Path) -> list[Update]:
             notes = breaking_notes(_changelog(name, after), since=version, upto=after)
         if beyond != version:
             url = shell.capture(["npm", "view", f"{name}@{after}", "homepage"], cwd=folder)
-            left = beyond if beyond != after else ""
+            newer = beyond if beyond != after else ""
             updates.append(
-                Update(name=name, before=version, after=after, beyond=left, changelog=url, notes=notes)
+                Update(name=name, before=version, after=after, beyond=newer, changelog=url, notes=notes)
             )
     return updates
 

@@ -51,11 +51,11 @@ def changes_url(metadata: Mapping[str, Any]) -> str:
 
 def _metadata(packages: Mapping[str, str]) -> dict[str, Mapping[str, Any]]:
     """The metadata of packages by name; of those that pip finds for this platform."""
-    found: dict[str, Mapping[str, Any]] = {}
+    metadata: dict[str, Mapping[str, Any]] = {}
     for chunk in _chunks([f"{name}=={version}" for name, version in packages.items()]):
         for item in _resolved(chunk):
-            found[str(item["metadata"]["name"]).lower().replace("_", "-")] = item["metadata"]
-    return found
+            metadata[str(item["metadata"]["name"]).lower().replace("_", "-")] = item["metadata"]
+    return metadata
 
 
 def _resolved(requirements: Sequence[str]) -> list[Mapping[str, Any]]:

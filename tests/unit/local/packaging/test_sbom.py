@@ -146,7 +146,7 @@ def bill_of(contents: Contents) -> dict[str, Any]:
             contents,
             reference="tdcs/alluxio:abc",
             image_id=f"sha256:{'1' * 64}",
-            made=datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC),
+            created=datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC),
         )
 
     text = written()

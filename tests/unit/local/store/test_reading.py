@@ -39,7 +39,7 @@ def test_the_last_lines_have_both_rates_their_ratio_and_what_the_load_took() -> 
     text = summary(Comparison(direct=direct, cached=cached, load_seconds=12.3))
     assert " ".join(text.splitlines()) == (
         "2 pods read 200 images a second directly from the bucket, 8.0 s in all, and 3,200 a second with TDCS: 16.0 "
-        "times as many. The load before took 12 s: these images lay on the nodes' disks or in their page cache "
+        "times as many. The load before took 12 s: these images were on the nodes' disks or in their page cache "
         "already. The first read of a bucket gains nothing by that, every later one does."
     )
 
