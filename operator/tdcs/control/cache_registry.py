@@ -95,7 +95,7 @@ class Cache:
     """What of one cache cluster the operator talks to.
 
     Attributes:
-        check_size: counts sources before they are mounted.
+        check_size: waits until a source can be listed; in tests, counts it.
         check_keys: asks sources whether they take keys.
         count_elsewhere: counts a source that has lost much from another node.
         claims: has claims served that are sources.

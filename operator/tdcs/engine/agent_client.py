@@ -19,8 +19,6 @@ from tdcs.model.agent_state import (
     AgentError,
     AgentState,
     Assignment,
-    FolderCount,
-    FolderLimit,
     SourceCount,
     SourceToCount,
 )
@@ -115,13 +113,6 @@ class HttpAgents:
         """Let an agent drop all blocks of these mounts and forget them. Raises AgentError."""
         await self._call(
             "POST", "/v1/forget", node=node, body=list(mounts), attempted=f"drop {', '.join(mounts)} on"
-        )
-
-    async def count(self, *, node: str, limit: FolderLimit) -> FolderCount:
-        """Have an agent count the files of a folder. Raises AgentError, also for an agent that cannot count yet."""
-        attempted = f"count the files of {limit.folder} by"
-        return await self._counted(
-            "/v1/count", FolderCount, node=node, body=limit, attempted=attempted, seconds=limit.seconds
         )
 
     async def count_source(self, *, node: str, source: SourceToCount) -> SourceCount:

@@ -19,7 +19,7 @@ import msgspec
 from tdcs.api.source_uri import parse_source_uri
 from tdcs.decide.source_loss import sees_more
 from tdcs.engine import http_answers
-from tdcs.listing.folder_size import refused_count
+from tdcs.listing.folder_refusal import refused_folder
 from tdcs.model.agent_state import PAGE_LENGTH_BYTES, FolderCount, FolderLimit, FolderPage
 from tdcs.model.cache_engine import EngineUnavailableError, Source
 from tdcs.model.listing_limit import LimitCount, ListingLimit
@@ -143,7 +143,7 @@ class FolderListing:
                     return again[0]
         if self._refused:
             node, count = self._refused[0]
-            raise refused_count(self._source, count, node=node, seconds=self._seconds, path=self._path)
+            raise refused_folder(self._source, count, node=node, seconds=self._seconds, path=self._path)
         raise EngineUnavailableError(
             attempted=f"list {self._source.uri}",
             reason=f"a folder is listed on two nodes at least, and another one could not be asked: {self._unasked}",

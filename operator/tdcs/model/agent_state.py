@@ -413,10 +413,6 @@ class Agents(Protocol):
         """Let an agent drop all blocks of these mounts and forget them; unknown ones are success. Raises AgentError."""
         ...
 
-    async def count(self, *, node: str, limit: FolderLimit) -> FolderCount:
-        """Have an agent count the files and folders in a folder that its node sees. Raises AgentError."""
-        ...
-
     async def count_source(self, *, node: str, source: SourceToCount) -> SourceCount:
         """Have an agent list a source that is no folder, and count what it finds. Raises AgentError."""
         ...

@@ -31,8 +31,6 @@ from tdcs.model.agent_state import (
     AgentState,
     Assignment,
     FileFailure,
-    FolderCount,
-    FolderLimit,
     MountState,
     SourceCount,
     SourceToCount,
@@ -141,16 +139,6 @@ class MemoryAgents(TwinWork):
                 )
         for assignment in assignments:
             self._take(mine, assignment)
-
-    async def count(self, *, node: str, limit: FolderLimit) -> FolderCount:
-        await self._called(node, "count")
-        try:
-            found = self._engine.source_files(uri=f"file://{limit.folder}", path="").values()
-        except SourceError:
-            return FolderCount()
-        return FolderCount(
-            files=min(len(found), limit.files + 1), counted=sum(map(block_count, found)), bytes=sum(found)
-        )
 
     async def count_source(self, *, node: str, source: SourceToCount) -> SourceCount:
         await self._called(node, "count_source")

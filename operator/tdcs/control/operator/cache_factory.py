@@ -26,7 +26,6 @@ from tdcs.engine.role_check import check_roles
 from tdcs.kube.api import KubeApi
 from tdcs.listening import at, listen
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.folder_size import FolderSize
 from tdcs.listing.lister import ProcessLister
 from tdcs.listing.other_node import OtherNodes
 from tdcs.listing.source_keys import CheckKeys, SourceKeys
@@ -163,8 +162,8 @@ def cache_of(
     return Cache(
         engine=engine,
         agents=agents,
-        # A listing counts a bucket itself.
-        check_size=FolderSize(agents, others=uncounted if claims is None else claims.await_pod),
+        # A listing counts its source itself.
+        check_size=uncounted if claims is None else claims.await_pod,
         check_keys=check_keys,
         count_elsewhere=OtherNodes(agents),
         lister=ProcessLister(

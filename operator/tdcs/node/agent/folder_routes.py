@@ -13,8 +13,9 @@ from aiohttp import web
 from tdcs.model.agent_state import PAGE_LENGTH_BYTES, FolderLimit, FolderPage
 from tdcs.node.agent.mount.folder_count import count_folder, list_folder
 
-_PLACES: Final = 4
-"""Folders that are counted or listed at a time."""
+_PLACES: Final = 8
+"""Folders that are counted or listed at a time: twice as many as the operator's listings of one namespace, of which
+each hangs at one agent, so that its folders keep no other namespace waiting."""
 _SLACK_SECONDS: Final = 60.0
 """So much longer than its limit a listing may take, for whoever takes the names in."""
 _MSGPACK: Final = "application/msgpack"

@@ -1,4 +1,4 @@
-"""A shared folder of too many files: its Dataset is refused before a cache's master has read their names."""
+"""A shared folder of too many files: its listing ends at the limit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import threading
 import tracemalloc
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
@@ -20,12 +20,15 @@ import pytest
 from tests.support.dataplane.agents import running_agent
 from tests.support.waiting import eventually_async
 
-from tdcs.engine.agent_client import AgentAddress, HttpAgents
-from tdcs.listing.folder_size import FolderSize
-from tdcs.model.agent_state import AgentError, AgentState, FolderCount, FolderLimit
+from tdcs.control.dataset.mount.listing_gate import STUCK_AT_ONCE
+from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.folder_listing import NO_AGENTS, FolderAgents, FolderListing
+from tdcs.listing.one_listing import list_source
+from tdcs.model.agent_state import FolderCount, FolderLimit, FolderPage
 from tdcs.model.cache_engine import EngineUnavailableError, LimitExceededError, Source, SourceError
 from tdcs.model.file_folders import folder_count
-from tdcs.model.listing_limit import ListingLimit, SourcesSize, uncounted
+from tdcs.model.listing_limit import ListingLimit, SourcesSize
+from tdcs.model.manifest_builder import ManifestBuilder
 from tdcs.node.agent import folder_routes
 from tdcs.node.agent.mount import folder_count as folder_counting
 from tdcs.node.agent.mount.folder_count import count_folder
@@ -202,60 +205,75 @@ def test_memory_does_not_grow_with_the_number_of_folders(tmp_path: Path) -> None
 
 
 @pytest.fixture
-async def agents(tmp_path: Path) -> AsyncIterator[HttpAgents]:
-    """One real agent, after one that does not answer."""
-    client = HttpAgents(poll_seconds=1.0, call_seconds=5.0)
+async def agents(tmp_path: Path) -> AsyncIterator[FolderAgents]:
+    """One real agent, of a cache that has no other one."""
     async with running_agent(tmp_path / "tier") as one:
-        client.connect({"b": AgentAddress(url=one.url, blocks=one.address)})
-        await eventually_async(lambda: "b" in client.states(), deadline=20)
-        yield client
-        await client.close()
+        yield FolderAgents(urls={"b": one.url})
 
 
-async def check(agents: HttpAgents, folder: Path, **allowed: int) -> SourcesSize | None:
-    size = FolderSize(agents, others=uncounted)
-    return await size(Source(uri=f"file://{folder}"), ListingLimit(**allowed), path=PATH, namespace="n")  # type: ignore[arg-type]
+async def listed(agents: FolderAgents, at: Path, manifests: Path, **allowed: int) -> SourcesSize:
+    """The size of a folder by its listing."""
+    found = await list_source(
+        source=Source(uri=f"file://{at}"),
+        path=PATH,
+        folder=ManifestFolder(manifests),
+        limit=ListingLimit(**allowed),  # type: ignore[arg-type]
+        agents=agents,
+    )
+    return found.size
 
 
 @pytest.mark.threat("folder-names-by-the-million")
-async def test_an_agent_counts_and_the_limit_is_named(agents: HttpAgents, own_folder: Path) -> None:
-    assert await check(agents, own_folder, files=FILES + FOLDERS) == WHOLE
+async def test_a_listing_counts_and_ends_at_its_limit_which_is_named(
+    agents: FolderAgents, own_folder: Path, tmp_path: Path
+) -> None:
+    manifests = tmp_path / "manifests"
     with pytest.raises(
         LimitExceededError, match=r"more than 3001 files and folders,.* 2 so far: spec\.limits"
     ):
-        await check(agents, own_folder, files=FILES + FOLDERS - 1)
+        await listed(agents, own_folder, manifests, files=FILES + FOLDERS - 1)
+    assert not ManifestFolder(manifests).digests()
+    assert await listed(agents, own_folder, manifests, files=FILES + FOLDERS) == WHOLE
     for number in range(FILES + 1):
         (own_folder / f"empty-{number}").mkdir()
     with pytest.raises(
         LimitExceededError, match=rf"more than {2 * FILES} files and folders,.*: spec\.limits"
     ):
-        await check(agents, own_folder, files=2 * FILES)
+        await listed(agents, own_folder, manifests, files=2 * FILES)
     with pytest.raises(LimitExceededError, match="more than 100 bytes"):
-        await check(agents, own_folder, files=3 * FILES, bytes=100)
+        await listed(agents, own_folder, manifests, files=3 * FILES, bytes=100)
 
 
 async def test_a_folder_that_takes_too_long_is_no_small_one(
-    agents: HttpAgents, folder: Path, monkeypatch: pytest.MonkeyPatch
+    agents: FolderAgents, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(folder_counting, "_LOOK", 100)
-    size = FolderSize(agents, others=uncounted, seconds=0.0)
+    source = Source(uri=f"file://{folder}")
+    slow = FolderListing(
+        source=source,
+        path=PATH,
+        limit=ListingLimit(files=FILES),
+        builder=lambda: ManifestBuilder(path=PATH, source=source.uri),
+        agents=agents,
+        seconds=0.0,
+    )
     with pytest.raises(SourceError, match="and there are more"):
-        await size(Source(uri=f"file://{folder}"), ListingLimit(files=FILES), path=PATH)
+        await slow.run()
 
 
 @pytest.mark.parametrize("place", ["link", "link/a"])
 @pytest.mark.threat("link-as-source")
 async def test_a_link_is_named_with_what_to_do(
-    agents: HttpAgents, folder: Path, tmp_path: Path, place: str
+    agents: FolderAgents, folder: Path, tmp_path: Path, place: str
 ) -> None:
     os.symlink(folder, tmp_path / "link")
     with pytest.raises(SourceError, match="without symbolic links"):
-        await check(agents, tmp_path / place, files=10**6)
+        await listed(agents, tmp_path / place, tmp_path / "manifests", files=10**6)
 
 
 @pytest.mark.threat("folders-of-others")
 async def test_a_folder_that_may_not_be_read_is_named_with_who_can_change_that(
-    agents: HttpAgents, folder: Path, monkeypatch: pytest.MonkeyPatch
+    agents: FolderAgents, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scanned = os.scandir
 
@@ -266,150 +284,40 @@ async def test_a_folder_that_may_not_be_read_is_named_with_who_can_change_that(
 
     monkeypatch.setattr(os, "scandir", scandir)
     with pytest.raises(SourceError, match=r"may not read \S+/a/b \(node .*spec\.folderAccess"):
-        await check(agents, folder, files=10**6)
+        await listed(agents, folder, tmp_path / "manifests", files=10**6)
 
 
-async def test_what_no_agent_can_count_waits_for_one(folder: Path) -> None:
+async def test_what_no_agent_can_list_waits_for_one(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(EngineUnavailableError, match="no agent of the cache is there"):
-        await check(HttpAgents(), folder, files=10**6)
-
-
-async def test_an_agent_that_cannot_count_leaves_it_to_the_next(folder: Path) -> None:
-    class Old(HttpAgents):
-        asked = 0
-
-        def states(self) -> dict[str, None]:  # type: ignore[override]
-            return {"a": None, "b": None}
-
-        async def count(self, *, node: str, limit: FolderLimit) -> FolderCount:
-            self.asked += 1
-            raise AgentError("it answered 404", node=node)
-
-    old = Old()
-    with pytest.raises(EngineUnavailableError, match="it answered 404"):
-        await check(old, folder, files=1)
-    assert old.asked == 2
+        await listed(NO_AGENTS, folder, tmp_path / "manifests", files=10**6)
 
 
 @pytest.mark.threat("slow-counts")
-async def test_folders_that_hang_keep_no_other_from_being_counted(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_folders_of_one_namespace_that_hang_keep_no_other_from_being_listed(
+    agents: FolderAgents, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    goes_on = threading.Event()
+    """As many as the operator lists at a time of one namespace, at the only agent."""
+    goes_on, begun, looked = threading.Event(), list[str](), folder_counting.list_folder
     slow = tmp_path / "slow"
     slow.mkdir()
 
-    begun: list[str] = []
-
-    def hang(limit: FolderLimit) -> FolderCount:
+    def hang(limit: FolderLimit) -> Iterator[FolderPage]:
         if limit.folder == str(slow):
             begun.append(limit.folder)
             goes_on.wait(60)
-        return count_folder(limit)
+        yield from looked(limit)
 
-    monkeypatch.setattr(folder_routes, "count_folder", hang)
-    client = HttpAgents(poll_seconds=1.0, call_seconds=5.0)
-    async with running_agent(tmp_path / "a", node="a") as a, running_agent(tmp_path / "b", node="b") as b:
-        client.connect({one: AgentAddress(url=at.url, blocks=at.address) for one, at in (("a", a), ("b", b))})
-        await eventually_async(lambda: {"a", "b"} <= set(client.states()), deadline=20)
-        try:
-            size = FolderSize(client, others=uncounted)
-
-            async def count(at: Path, namespace: str) -> SourcesSize | None:
-                source = Source(uri=f"file://{at}")
-                return await size(source, ListingLimit(files=FILES + FOLDERS), path=PATH, namespace=namespace)
-
-            # Any number of one namespace, which has two places, then as many namespaces as the first agent has places.
-            hanging = [asyncio.create_task(count(slow, "n-0")) for _ in range(20)]
-            await eventually_async(lambda: len(begun) == 2, deadline=20)
-            assert await asyncio.wait_for(count(folder, "other"), 10) == WHOLE
-            hanging.append(asyncio.create_task(count(slow, "n-1")))
-            hanging.append(asyncio.create_task(count(slow, "n-2")))
-            await eventually_async(lambda: len(begun) == 4, deadline=20)
-            assert await asyncio.wait_for(count(folder, "other"), 10) == WHOLE
-            goes_on.set()
-            assert await asyncio.gather(*hanging) == [SourcesSize()] * 22
-        finally:
-            goes_on.set()
-            await client.close()
-
-
-async def test_a_folder_that_hangs_is_asked_of_one_agent_only(folder: Path) -> None:
-    class Hanging(HttpAgents):
-        asked = 0
-
-        def states(self) -> Mapping[str, AgentState]:
-            return {str(number): AgentState(node="n", instance="i", revision=0) for number in range(100)}
-
-        async def count(self, *, node: str, limit: FolderLimit) -> FolderCount:
-            self.asked += 1
-            await asyncio.sleep(limit.seconds)
-            raise AgentError("no answer in time", node=node)
-
-    hanging = Hanging()
-    size = FolderSize(hanging, others=uncounted, seconds=0.1)
-    with pytest.raises(SourceError, match="no answer in time"):
-        await size(Source(uri=f"file://{folder}"), ListingLimit(files=FILES), path=PATH)
-    assert hanging.asked == 1
-
-
-class Nodes(HttpAgents):
-    """Three nodes, of which the first sees the folder otherwise than the others."""
-
-    def __init__(self, first: FolderCount, *, others: FolderCount | None = None) -> None:
-        super().__init__()
-        self._counts = {"a": first, "b": others or FolderCount(files=10, counted=10, bytes=10)}
-        self.asked: list[str] = []
-
-    def states(self) -> dict[str, AgentState]:
-        return {node: AgentState(node=node, instance="i", revision=0) for node in ("a", "b", "c")}
-
-    async def count(self, *, node: str, limit: FolderLimit) -> FolderCount:
-        self.asked.append(node)
-        return self._counts.get(node, self._counts["b"])
-
-
-@pytest.mark.parametrize(
-    "first",
-    [
-        FolderCount(failure="below /mnt/nfs: Stale file handle"),
-        FolderCount(failure="user 65532 may not read /mnt/nfs", unreadable=True),
-        FolderCount(),
-        FolderCount(files=3, counted=3, cut_off=True),
-    ],
-    ids=["stale", "closed", "not mounted", "slow"],
-)
-@pytest.mark.failure_mode("shared-folder-stale-on-one-node")
-async def test_one_node_alone_decides_nothing_of_a_folder(first: FolderCount, folder: Path) -> None:
-    for _ in range(3):
-        nodes = Nodes(first)
-        with pytest.raises(LimitExceededError):
-            await check(nodes, folder, files=5)
-        assert await check(nodes, folder, files=10) == SourcesSize(files=10, bytes=10)
-
-
-async def test_a_folder_is_empty_when_several_nodes_see_it_so(folder: Path) -> None:
-    nodes = Nodes(FolderCount(), others=FolderCount())
-    assert await check(nodes, folder, files=5) == SourcesSize()
-    assert sorted(nodes.asked) == ["a", "b", "c"]
-
-
-async def test_a_folder_that_one_node_sees_empty_and_no_other_answers_for_is_not_counted(
-    folder: Path,
-) -> None:
-    class Away(Nodes):
-        async def count(self, *, node: str, limit: FolderLimit) -> FolderCount:
-            if node != "a":
-                raise AgentError(f"{node} is away", node=node)
-            return await super().count(node=node, limit=limit)
-
-    with pytest.raises(EngineUnavailableError, match="one node sees an empty folder"):
-        await check(Away(FolderCount()), folder, files=5)
-
-
-async def test_each_count_of_a_folder_begins_with_another_node(folder: Path) -> None:
-    nodes = Nodes(FolderCount(files=10, counted=10, bytes=10))
-    size = FolderSize(nodes, others=uncounted)
-    for _ in range(3):
-        await size(Source(uri=f"file://{folder}"), ListingLimit(files=10), path=PATH)
-    assert nodes.asked == ["a", "b", "c"]
+    monkeypatch.setattr(folder_routes, "list_folder", hang)
+    places = STUCK_AT_ONCE // 2
+    hanging = [
+        asyncio.create_task(listed(agents, slow, tmp_path / f"slow-{number}", files=FILES))
+        for number in range(places)
+    ]
+    try:
+        await eventually_async(lambda: len(begun) == places, deadline=20)
+        async with asyncio.timeout(20):
+            assert await listed(agents, folder, tmp_path / "manifests", files=FILES + FOLDERS) == WHOLE
+        goes_on.set()
+        assert await asyncio.gather(*hanging) == [SourcesSize()] * places
+    finally:
+        goes_on.set()

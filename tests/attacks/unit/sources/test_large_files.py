@@ -10,16 +10,17 @@ import pytest
 from tests.attacks.unit.sources.listed_store import PATH, Store, set_limits, size_of
 from tests.support.dataplane.agents import running_agent
 from tests.support.twins.engine import MemoryEngine
-from tests.support.waiting import eventually_async
 from tests.unit.control.cluster import Cluster
 
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.decide.source_limits import listing_limit
-from tdcs.engine.agent_client import AgentAddress, HttpAgents
-from tdcs.listing.folder_size import FolderSize
+from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.folder_listing import FolderAgents
+from tdcs.listing.one_listing import list_source
 from tdcs.model.agent_state import FolderLimit
 from tdcs.model.cache_engine import LimitExceededError, Source
-from tdcs.model.listing_limit import ListingLimit, uncounted
+from tdcs.model.file_blocks import EXTENTS
+from tdcs.model.listing_limit import ListingLimit, SourcesSize
 from tdcs.node.agent.mount.folder_count import count_folder
 
 GIB, TIB = 1 << 30, 1 << 40
@@ -116,23 +117,28 @@ def test_a_link_counts_as_the_file_of_the_folder_that_it_is(folder: Path) -> Non
     assert found.bytes == 5 * 10 * GIB
 
 
-async def test_an_agent_counts_them_and_the_file_is_named(folder: Path, tmp_path: Path) -> None:
+async def test_a_listing_by_an_agent_counts_them_and_the_file_is_named(folder: Path, tmp_path: Path) -> None:
     os.close(os.open(os.fsencode(folder) + b"/deep/l\xff", os.O_CREAT | os.O_WRONLY))
     os.truncate(os.fsencode(folder) + b"/deep/l\xff", 8 * TIB)
-    client = HttpAgents(poll_seconds=1.0, call_seconds=5.0)
     async with running_agent(tmp_path / "tier") as one:
-        client.connect({"b": AgentAddress(url=one.url, blocks=one.address)})
-        await eventually_async(lambda: "b" in client.states(), deadline=20)
-        size = FolderSize(client, others=uncounted)
-        source = Source(uri=f"file://{folder}")
-        found = await size(source, ListingLimit(files=8193), path=PATH, namespace="n")
-        assert found is not None
+
+        async def listed(files: int) -> SourcesSize:
+            found = await list_source(
+                source=Source(uri=f"file://{folder}"),
+                path=PATH,
+                folder=ManifestFolder(tmp_path / "manifests"),
+                limit=ListingLimit(files=files),
+                agents=FolderAgents(urls={"b": one.url}),
+                cut=EXTENTS,
+            )
+            return found.size
+
+        found = await listed(8193)
         assert (found.files, found.folders, found.bytes) == (8193, 1, 8 * TIB)
         with pytest.raises(
             LimitExceededError, match=rf"'deep/l\ufffd' of {8 * TIB} bytes as 8192.*spec\.limits"
         ):
-            await size(source, ListingLimit(files=8192), path=PATH, namespace="n")
-        await client.close()
+            await listed(8192)
 
 
 @pytest.fixture

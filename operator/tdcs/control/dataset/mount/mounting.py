@@ -111,7 +111,7 @@ class Mounting:
 
     Attributes:
         pause: seconds between two tries with the same keys.
-        check_size: counts a source before it is mounted; raises LimitExceededError for one that is too large.
+        check_size: waits until a source can be listed, or counts it; raises LimitExceededError for too large a one.
         count_elsewhere: counts it from another node.
         looked: looks at what the cache has mounted, after a change of that.
         on_change: called when a mount or unmount has ended.
