@@ -152,7 +152,7 @@ class AgentComponent(Model):
 
 
 class Journal(Model):
-    """The volume of the master, which holds the mounts and what it knows of the files."""
+    """The volume of Alluxio's master, which holds what it knows of exported files."""
 
     storage_class_name: (
         Annotated[
@@ -170,7 +170,7 @@ class Journal(Model):
 
 
 class FolderAccess(Model):
-    """As whom master, workers and agents read the folders of file sources. A change restarts them."""
+    """As whom agents read the folders of file sources. A change restarts the cache's pods."""
 
     groups: Annotated[
         list[Annotated[int, Field(ge=1, le=2_147_483_647)]],
@@ -398,7 +398,7 @@ class CacheClusterSpec(Model):
             )
         ),
     )
-    """The master's volume. It cannot be changed later."""
+    """The volume of Alluxio's master. It cannot be changed later."""
     properties: Annotated[
         dict[str, Annotated[str, Field(max_length=4096)]],
         Field(
@@ -428,7 +428,7 @@ class CacheClusterSpec(Model):
     ) = None
     """The image of all three parts; left out, the one the operator was installed with."""
     master: Component = defaulted(Component)
-    """The master's pod."""
+    """The pod of Alluxio's master. How many files it knows depends on its heap (jvmOptions), see Exported."""
     worker: Component = defaulted(Component)
     """The workers' pods."""
     agent: AgentComponent = defaulted(AgentComponent)
@@ -449,7 +449,7 @@ class CacheWorker(StatusModel):
     node: str
     """The node it runs on."""
     state: WorkerState
-    """Pending: not registered with the master yet. Ready: holds blocks. Draining: it leaves, and what only it holds is
+    """Pending: its agent has not answered yet. Ready: holds blocks. Draining: it leaves, and what only it holds is
     moved to others before. Lost: its heartbeats stopped."""
     capacity_bytes: Measure = 0
     """What it may hold."""
@@ -470,7 +470,7 @@ class CacheClusterStatus(StatusModel):
     message: str | None = None
     """How it stands with it, in a sentence: that of the condition Ready. For display only."""
     conditions: Conditions = Field(default=[])
-    """Ready: the master answers and every wanted worker is registered. While it is being deleted, what it waits for.
+    """Ready: the agents of all wanted workers answer. While it is being deleted, what it waits for.
     FollowsJobs, with spec.scaling.followJobs: every node with pods that read data of the cache has a worker.
     WithinQuotas, with spec.quotas: no quota is less than the pinned data that it counts takes already. NetworkIsolated,
     with the chart's networkPolicy: a pod that no policy admits could connect to none of its ports. Trusted,

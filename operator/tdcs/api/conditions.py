@@ -98,10 +98,10 @@ def shorten(message: str) -> str:
 
 
 CACHE_STARTING = "CacheStarting"
-"""A cache is new, and its master has not answered yet."""
+"""A cache is new, and has not answered yet."""
 
 CACHE_UNAVAILABLE = "CacheUnavailable"
-"""A cache's master does not answer, for longer than a restart of it takes where something was ready."""
+"""A cache does not answer, for longer than a restart of it takes where something was ready."""
 
 CLAIM_LOST = "ClaimLost"
 """The claim of a Dataset has lost its volume, which is made again: no new pod can mount it until the two are bound."""

@@ -498,7 +498,7 @@ class SourceRule(Model):
         | None
     ) = None
     """Certificates of authorities in PEM that are trusted for these stores next to the public ones, by all that speaks
-    to them: the operator, agents, and Alluxio's master and workers."""
+    to them: the operator, its listings, and agents."""
     proxy: (
         Annotated[str, Field(min_length=1, max_length=256, **worded(_PROXY, "must be http://HOST[:PORT]"))]
         | None

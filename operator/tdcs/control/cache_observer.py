@@ -36,10 +36,10 @@ class CacheObserver:
 
     Args:
         caches: gives the engine and the agents of a cluster.
-        poll_seconds: how often a master is asked.
+        poll_seconds: how often a cache is asked what is mounted.
         patience: seconds after the first answer in which no agent is looked at before all have answered.
         on_cache: called with a cluster that differs from what its view said, and the mounts that came, went or got
-            another version; None when it is the master, workers, or a mount that went, which may concern all.
+            another version; None when it is the cache itself, workers, or a mount that went, which may concern all.
         on_agents: called with a cluster and the mounts of which some agent says another thing; None for all.
         on_room: called with a cluster when nodes have more or less room for blocks, for another reason than these
             blocks, and with the mounts on those that have less.
@@ -65,7 +65,7 @@ class CacheObserver:
         self.clock = clock
         self._views: dict[str, CacheView] = {}
         self._heard: set[str] = set()
-        """Caches with a master that has answered."""
+        """Caches that have answered."""
         self._tasks: dict[str, list[asyncio.Task[None]]] = {}
         self._asked: dict[str, asyncio.Event] = {}
         self._next_looks: dict[str, asyncio.Task[None]] = {}
@@ -108,7 +108,7 @@ class CacheObserver:
             self._asked[cluster].set()
 
     async def look(self, cluster: str) -> None:
-        """Look at a master now, and wait for the view. Who asks before that begins is served by the same look."""
+        """Look at a cache now, and wait for the view. Who asks before that begins is served by the same look."""
         self.view(cluster)
         if cluster not in self._next_looks:
             look = asyncio.create_task(self._look_next(cluster), name=f"look {cluster}")
@@ -164,7 +164,7 @@ class CacheObserver:
             failure: EngineError = error
         except TimeoutError:
             failure = EngineUnavailableError(
-                attempted=f"ask the master of CacheCluster {cluster}",
+                attempted=f"look at what CacheCluster {cluster} has mounted",
                 reason=f"it has not answered within {ANSWER_SECONDS:g} s",
                 remedy="See the pods of the cache",
                 retryable=True,
@@ -180,7 +180,7 @@ class CacheObserver:
             back = now.failure is not None
             seen = replace(
                 now,
-                # No worker is known before its master answers: how long one is waited for counts from then.
+                # No worker is known before the cache answers: how long one is waited for counts from then.
                 since=now.since if cluster in self._heard else self.clock(),
                 answered=True,
                 failure=None,

@@ -102,7 +102,7 @@ class Settings:
         learning_seconds: a new operator assigns nothing before it knows all mounts, or for so long at most.
         absence_seconds: how long an agent may be away before what it holds stops to count as readable. A process that
             restarts at once is back sooner, and no status changes for it.
-        outage_seconds: how long a cache's master may be silent, as during a restart, before what was ready is not.
+        outage_seconds: how long a cache, or Alluxio's master, may be silent, as in a restart, before conditions say so.
         handover_seconds: how long what moved to another node stays where it was, in pauses between two tables of
             holders: readers that have not heard of the move would read the source.
         give_up_seconds: how long a Preload goes on when all is there but files that cannot be had.
@@ -159,7 +159,7 @@ class Settings:
         "use a store there only by a rule that names it. May be given several times.",
         default=(),
     )
-    # A worker that restarts is back sooner, with what it held; and so are all of them after a restart of the master.
+    # A worker that restarts is back sooner, with what it held; and so are all of them after a restart of the cache.
     return_seconds: float = option(
         "How long a cache worker may be away, as during a restart, before what it held is loaded on another node.",
         default=60.0,

@@ -25,8 +25,8 @@ ALL_READY = "AllReady"
 WORKERS_LEAVING = "WorkersLeaving"
 """Of Progressing: all wanted workers are there, and others hand their data over."""
 
-MASTER_RESTARTING = "MasterRestarting"
-"""Of Ready and Progressing: the master has been silent for no longer than a restart takes."""
+CACHE_SILENT = "CacheSilent"
+"""Of Ready and Progressing: the cache has been silent for no longer than a restart takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ def files_of(*, cluster: str, datasets: Mapping[tuple[str, str], Mapping[str, An
 def starting_nodes(
     *, wanted: Iterable[str], made: Mapping[str, str], known: CacheClusterStatus | None, now: str
 ) -> frozenset[str]:
-    """The nodes whose worker was just created: the master may still list an earlier worker there as lost.
+    """The nodes whose worker was just created: an earlier worker there may still count as lost.
 
     Args:
         wanted: the nodes that are to have a worker.
@@ -131,7 +131,7 @@ def starting_nodes(
 def worker_states(
     *, wanted: Sequence[str], workers: Iterable[WorkerInfo], starting: Collection[str] = ()
 ) -> list[CacheWorker]:
-    """The state of each wanted worker in the engine's master. `starting`: nodes whose worker was just created."""
+    """The state of each wanted worker by the agents. `starting`: nodes whose worker was just created."""
     worker_by_node = {worker.name: worker for worker in workers}
     states = []
     for node in wanted:
@@ -161,7 +161,7 @@ def with_idle(workers: Sequence[CacheWorker], idle_since: Mapping[str, str]) -> 
 def silent_workers(
     *, wanted: Sequence[str], known: CacheClusterStatus | None, restarting: bool = False
 ) -> list[CacheWorker]:
-    """The state of each wanted worker while the master does not answer, from the last status. `restarting`: the master
+    """The state of each wanted worker while the cache does not answer, from the last status. `restarting`: it
     has been silent for no longer than a restart takes."""
     before = {worker.node: worker for worker in (known.workers if known else ())}
     return [
@@ -225,8 +225,8 @@ def readiness(
     """The Ready condition: the cache serves.
 
     It begins when all workers are there for the first time. From then on it stays while the engine answers and a worker
-    is left, whatever starts, leaves or is lost (see :func:`progress`), as a Deployment stays Available; and while the
-    master restarts, without which agents serve what they hold.
+    is left, whatever starts, leaves or is lost (see :func:`progress`), as a Deployment stays Available; and while it
+    is silent for a moment, since agents serve what they hold.
 
     Args:
         namespace: where the cache's pods are.
@@ -238,8 +238,8 @@ def readiness(
     if failure and starting:
         return finding(names.READY, False, CACHE_STARTING, starting_text(failure))
     if failure and restarting and was_ready:
-        text = f"what is cached is read, and what is new waits for the master, which does not answer yet: {failure}"
-        return finding(names.READY, True, MASTER_RESTARTING, text)
+        text = f"what is cached is read, and what is new waits: the cache does not answer yet: {failure}"
+        return finding(names.READY, True, CACHE_SILENT, text)
     if failure:
         return finding(names.READY, False, CACHE_UNAVAILABLE, failure)
     if not workers:

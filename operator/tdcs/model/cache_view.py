@@ -11,7 +11,7 @@ from tdcs.model.cache_engine import EngineError, WorkerInfo
 from tdcs.model.kube_objects import Object
 
 STARTING_SECONDS = 300.0
-"""A master that has answered nobody so long after its cache was made needs a person: its image is pulled by then."""
+"""A cache that has answered nobody so long after it was made needs a person: its images are pulled by then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,9 +28,9 @@ class CacheView:
 
     Attributes:
         generation: grows with every change of what follows.
-        since: when the master answered this process for the first time; until then, when it was first asked.
-        answered: whether the master has answered, or failed to, at least once.
-        failure: why the master does not answer now; None when it does.
+        since: when the cache answered this process for the first time; until then, when it was first asked.
+        answered: whether the cache has answered, or failed to, at least once.
+        failure: why the cache does not answer now; None when it does.
         silent_since: when it was first seen not to, by the clock of `since`; None while it answers.
         outages: how often it came back; what was set there before may be lost.
         mounts: mounted paths and the URI of each one's source, as last heard.
@@ -71,7 +71,7 @@ class WantedBytes:
 
 
 def is_starting(view: CacheView, cluster: Object | None, *, now: str) -> bool:
-    """Whether a cache is new, and its master has not answered anybody yet.
+    """Whether a cache is new, and has not answered anybody yet.
 
     Args:
         view: what it said of itself.
@@ -87,7 +87,7 @@ def is_starting(view: CacheView, cluster: Object | None, *, now: str) -> bool:
 
 
 def is_restarting(view: CacheView, *, clock: float, patience: float) -> bool:
-    """Whether the master does not answer, and not for longer than its restart takes (`patience`, in seconds): agents
+    """Whether the cache does not answer, and not for longer than a restart takes (`patience`, in seconds): agents
     serve what they hold meanwhile, so whatever was ready is ready."""
     since = clock if view.silent_since is None else view.silent_since
     return view.failure is not None and clock - since < patience
@@ -95,4 +95,4 @@ def is_restarting(view: CacheView, *, clock: float, patience: float) -> bool:
 
 def starting_text(failure: object) -> str:
     """Why nothing can be done with a cache that starts."""
-    return f"the cache is starting, and its master does not answer yet: {failure}"
+    return f"the cache is starting, and does not answer yet: {failure}"

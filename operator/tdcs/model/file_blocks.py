@@ -1,4 +1,4 @@
-"""How many blocks a file has: a cache's master keeps something of each, so that limits of files count them."""
+"""How many blocks a file has: manifests and agents keep something of each, so that limits of files count them."""
 
 from typing import Any, NamedTuple
 

@@ -1,4 +1,4 @@
-"""How many folders the names of files have: a cache's master keeps each of them, so that limits of files count them."""
+"""How many folders the names of files have: a manifest keeps each of them, so that limits of files count them."""
 
 from typing import Any, Final
 
@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 LONG_PATH: Final = 256
-"""Bytes of a folder's path for which it counts once more. A manifest has whole paths, and so has a master that lists a
-source: with an object of 1,024 bytes and 500 folders that is 256 KiB."""
+"""Bytes of a folder's path for which it counts once more. A manifest has whole paths: with an object of 1,024 bytes and
+500 folders that is 256 KiB."""
 
 
 def folder_count(path_bytes: int) -> int:

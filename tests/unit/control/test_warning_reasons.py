@@ -23,6 +23,7 @@ AS_IT_SHALL_BE = frozenset(
         "CertificatesValid",
         "Complete",
         "Completed",
+        "Exporting",
         "Following",
         "Granted",
         "Loaded",
@@ -53,6 +54,7 @@ PASSES_BY_ITSELF = frozenset(
     {
         "AwaitsNodes",
         "AwaitsRoomAtData",
+        "CacheSilent",
         "CacheStarting",
         "CertificatesPending",
         "ClientsStarting",
@@ -61,7 +63,6 @@ PASSES_BY_ITSELF = frozenset(
         "FreeingDisks",
         "ListingWaits",
         "Loading",
-        "MasterRestarting",
         "Mounting",
         "Planning",
         "PodsReleased",

@@ -43,7 +43,7 @@ REST_POLLS = 5
 
 
 class CacheClusterController:
-    """Keeps the pods of every cache cluster, and reports what its master knows of the workers.
+    """Keeps the pods of every cache cluster, and reports what is known of its workers.
 
     Args:
         data: what of its mounts is where, and what is needed of it.
@@ -180,7 +180,7 @@ class CacheClusterController:
         poll = self._context.settings.poll_seconds
         if draining:
             return min(poll, 1.0)
-        # What changes at the master, the nodes or the children wakes it; the rest of them is looked at less often.
+        # What changes at the agents, the nodes or the children wakes it; the rest of them is looked at less often.
         rests = not written and complete and not cluster.spec.scaling.follow_jobs
         return poll * REST_POLLS if rests else poll
 

@@ -48,7 +48,7 @@ RETIRE_SECONDS = 10.0
 
 
 def is_dead(worker_set: Object, info: WorkerInfo | None) -> bool:
-    """Whether no worker answers on a node. A master that has just started does not know all of its workers yet, so one
+    """Whether no worker answers on a node. An operator that has just started does not know all workers yet, so one
     that it does not know counts while its pod is ready."""
     if info is None:
         return not (worker_set.get("status") or {}).get("readyReplicas")
@@ -215,7 +215,7 @@ class Drain:
         except NoSuchWorkerError:
             return True
         except (EngineError, TimeoutError):
-            return forced  # the master is away: it comes back, or the time is over
+            return forced  # the cache does not answer: it will, or the time is over
         return True
 
     def _described(self, node: str, *, left: int) -> CacheWorker:

@@ -10,7 +10,7 @@ from tdcs.decide.dataset_conditions import HeldUpBy
 from tdcs.listing.result import Listed
 
 AT_ONCE: Final = 2
-"""So many mounts are listed at a time: a listing keeps a core and the master busy, and has some 200 MB."""
+"""So many mounts are listed at a time: a listing keeps a core busy, and has some 200 MB."""
 
 STUCK_AT_ONCE: Final = 8
 """So many listings may be open, those included that have taken so long that they count as stuck."""

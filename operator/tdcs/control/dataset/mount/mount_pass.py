@@ -83,7 +83,7 @@ async def reconcile(
 
 
 def _patient(report: MountReport, *, world: World, mount: Mount, serves: bool) -> MountReport:
-    """What a pass found, without that the master is silent for no longer than its restart takes: what a Dataset
+    """What a pass found, without that the cache is silent for no longer than its restart takes: what a Dataset
     `serves` is read meanwhile, so nobody has to act."""
     silent = [
         one for one in (report.problem, report.trouble) if one is not None and one.reason == CACHE_UNAVAILABLE

@@ -27,7 +27,7 @@ class Mount:
         users: the Datasets of the last pass; only the pass of a Dataset replaces them. What the mount says next is for
             them, whether their statuses, in which its path is written, have been seen or not.
         changes: how often something of it has changed next to its passes; only `World` counts.
-        silent_since: since when passes find the master silent; None while it answers. Only `reconcile` replaces it.
+        silent_since: since when passes find the cache silent; None while it answers. Only `reconcile` replaces it.
     """
 
     cluster: str
