@@ -8,7 +8,7 @@ import secrets
 import stat
 import tempfile
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Final
 
@@ -90,10 +90,15 @@ class ManifestFolder:
                 os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder), digest=digest
             )
 
-    def write(self, builder: ManifestBuilder) -> str:
-        """Finish a manifest and keep it; its digest. Raises OSError when the disk does not take it."""
+    def write(self, builder: ManifestBuilder, *, check: Callable[[], None] = lambda: None) -> str:
+        """Finish a manifest and keep it; its digest. Raises OSError when the disk does not take it.
+
+        Args:
+            check: called before it is kept; when it raises, it is not.
+        """
         with self.partial() as file:
             digest = builder.finish(file.write)
+            check()
             self.keep(file, digest=digest)
         return digest
 

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tdcs.api.source_uri import CLAIM_SCHEME, CLOUD_SCHEMES, parse_source_uri
 from tdcs.listing.bucket_listing import BucketListing
@@ -46,10 +46,12 @@ async def list_source(
     begun = time.monotonic()
     with _disk_errors(path=path, folder=folder):
         filled = await _named(source, path, folder, limit, agents, cut)
-        found = await asyncio.to_thread(_written, filled, folder, begun=begun)
-    # Folders were counted roughly while names came.
-    LimitCount(limit, what=source.uri, path=path).add_size(found.size)
-    return found
+
+        def check() -> None:
+            # Folders were counted roughly while names came.
+            LimitCount(limit, what=source.uri, path=path).add_size(filled.summary.size)
+
+        return await asyncio.to_thread(_written, filled, folder, begun=begun, check=check)
 
 
 async def _named(
@@ -87,8 +89,10 @@ async def _named(
     return await kinds[scheme](source=source, path=path, limit=limit, builder=builder).run()
 
 
-def _written(builder: ManifestBuilder, folder: ManifestFolder, *, begun: float) -> Listed:
-    digest = folder.write(builder)
+def _written(
+    builder: ManifestBuilder, folder: ManifestFolder, *, begun: float, check: Callable[[], None]
+) -> Listed:
+    digest = folder.write(builder, check=check)
     # By what was added up on the way: to read it again takes memory for each file.
     return Listed(digest=digest, seconds=time.monotonic() - begun, **builder.summary._asdict())
 

@@ -80,6 +80,14 @@ def test_each_folder_counts_once_and_once_more_for_every_256_bytes_of_its_path(
         counted(text, ListingLimit(files=count - 1))
 
 
+async def test_a_listing_of_too_many_folders_writes_nothing(tmp_path: Path) -> None:
+    folder = ManifestFolder(tmp_path)
+    with Store(page=lambda _: (200, {}, page(["many/a/b/1", "many/c/d/1"]))) as store:
+        with pytest.raises(LimitExceededError, match="more than 5 files and folders"):
+            await listed(store, folder, ListingLimit(files=5))
+        assert not folder.digests()
+
+
 def test_an_agent_counts_alike(tmp_path: Path) -> None:
     names, count = KEYS["of 767 bytes and more"]
     for name in names:
