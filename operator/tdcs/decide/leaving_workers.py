@@ -87,7 +87,7 @@ def choose_nodes(
     def sites(names: Iterable[str]) -> list[worker_count.Site]:
         return [worker_count.Site(node=name, gpus=gpus(nodes[name]), zone=known.zone(name)) for name in names]
 
-    added = worker_count.in_turn(sites(new), beside=sites(stay))
+    added = worker_count.in_turn(sites(new), taken=sites(stay))
     return sorted([*stay, *(site.node for site in islice(added, max(spec.replicas - len(old), 0)))])
 
 

@@ -141,10 +141,10 @@ def follow_jobs(*, sites: Sequence[Site], bounds: Bounds, now: float) -> Followi
     long_idle = [site for site in idle if site not in recent]
     empty = [site for site in sites if not site.has_worker and not site.has_readers]
     first = [*sorted(alongside, key=_stays), *sorted(recent, key=_stays)]
-    first += in_turn(new, beside=first)
+    first += in_turn(new, taken=first)
     chosen = first[:most]
     chosen += sorted(long_idle, key=_stays)[: max(least - len(chosen), 0)]
-    chosen += list(in_turn(empty, beside=chosen))[: max(least - len(chosen), 0)]
+    chosen += list(in_turn(empty, taken=chosen))[: max(least - len(chosen), 0)]
     with_readers = sum(site.has_readers for site in chosen)
     without = sorted((site for site in chosen if not site.has_readers), key=_stays)
     spare = {
@@ -160,14 +160,14 @@ def follow_jobs(*, sites: Sequence[Site], bounds: Bounds, now: float) -> Followi
     )
 
 
-def in_turn(sites: Iterable[Site], *, beside: Iterable[Site]) -> Iterator[Site]:
+def in_turn(sites: Iterable[Site], *, taken: Iterable[Site]) -> Iterator[Site]:
     """Nodes without a worker, in the order in which they get one: those with the most GPUs, since jobs will run next to
     the data, and of equal ones those in the zone with the fewest workers.
 
     Args:
-        beside: the nodes that have a worker.
+        taken: the nodes that have a worker.
     """
-    workers = Counter(site.zone for site in beside)
+    workers = Counter(site.zone for site in taken)
     open_sites = sorted(sites, key=lambda site: (-site.gpus, site.node))
     while open_sites:
         site = min(open_sites, key=lambda site: (-site.gpus, workers[site.zone]))

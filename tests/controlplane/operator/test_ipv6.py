@@ -39,7 +39,7 @@ def world(own_control_plane: OwnControlPlane) -> Iterator[World]:
     made.clear()
 
 
-def test_a_job_is_placed_beside_its_data_and_runs_where_all_addresses_are_ipv6(
+def test_a_job_is_placed_next_to_its_data_and_runs_where_all_addresses_are_ipv6(
     world: World, tmp_path: Path
 ) -> None:
     kube = world.kube

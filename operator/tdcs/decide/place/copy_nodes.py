@@ -88,7 +88,7 @@ def plan_copy(
 
     Nodes with readers come first, where the data is to go there: without node_count the copy is on all of them,
     replicated on those that can hold all of it if there are any. Then come nodes that hold bytes of the dataset (what
-    is there need not travel), then those with free GPUs (jobs can run beside the data), then those with the most free
+    is there need not travel), then those with free GPUs (jobs can run next to the data), then those with the most free
     cache; ties are broken by a hash of dataset and node, so that datasets spread. In a cluster with several zones or
     racks these come before GPUs and free cache, see :mod:`tdcs.decide.place.zone_order`.
 
@@ -99,7 +99,7 @@ def plan_copy(
         mode: AUTO replicates when every chosen node can hold the whole dataset, else partitions.
         node_count: how many nodes; None means the fewest that can hold the copy and every one with readers, or for
             REPLICATE every candidate that can.
-        zones: how its nodes lie in the zones.
+        zones: in which zones its nodes are.
         others: zones of the nodes of other copies.
 
     Raises:

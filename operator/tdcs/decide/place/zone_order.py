@@ -17,7 +17,7 @@ from tdcs.model.nearness import Place, steps
 
 
 class Zones(StrEnum):
-    """How the nodes of a Dataset lie in the zones."""
+    """In which zones the nodes of a Dataset are."""
 
     AUTO = "Auto"
     """A partitioned copy in one zone, a replicated one and further copies in several."""
