@@ -15,11 +15,13 @@ from tests.training.processes import CHECKOUT, Job
 from tdcs_train.model.errors import PlanError
 from tdcs_train.model.measuring import Subject, profile
 from tdcs_train.pipeline.plan_file import StagePlan
+from tdcs_train.pipeline.runtime import Recipe
+from tdcs_train.pipeline.worker import Settings
 from tdcs_train.plan.graph import Graph, check
 from tdcs_train.plan.options import Level, Options
 from tdcs_train.plan.pipeline_plan import plan_pipeline
 from tdcs_train.plan.profile_text import parse, render
-from tdcs_train.runtimes.inputs import check_replicas, sliced
+from tdcs_train.runtimes.inputs import check_recipe, check_replicas, sliced
 from tdcs_train.runtimes.stage_module import arrive, leave
 
 pytestmark = pytest.mark.timeout(300)
@@ -112,3 +114,21 @@ def test_a_transposed_tensor_travels_in_the_layout_that_it_is_received_in() -> N
     (carried,) = leave(torch.arange(6.0).reshape(2, 3).t())
     assert carried.is_contiguous()
     assert carried.tolist() == [[0, 3], [1, 4], [2, 5]]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("settings.clip_norm", {"settings": Settings(mode="flush", clip_norm=1.0)}),
+        ("schedule", {"schedule": lambda _: 0.5}),
+        ("stage_rates", {"stage_rates": (1.0, 0.5)}),
+    ],
+)
+def test_settings_that_a_runtime_would_leave_out_are_refused_by_name(
+    name: str, changes: dict[str, Any]
+) -> None:
+    case = ZOO["VGG"]
+    plain = Recipe(model=test_zoo.made(case), loss=case.loss, optimizer=test_zoo.sgd, learning_rate=0.1)
+    check_recipe(plain, runtime="DeepSpeed")
+    with pytest.raises(PlanError, match=f"{name} of the recipe: DeepSpeed makes its own updates"):
+        check_recipe(replace(plain, **changes), runtime="DeepSpeed")

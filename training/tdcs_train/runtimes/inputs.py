@@ -8,6 +8,7 @@ import torch
 from tdcs_train.model.errors import ModelError, PlanError
 from tdcs_train.model.splitting import SplitModel
 from tdcs_train.pipeline.plan_file import StagePlan
+from tdcs_train.pipeline.runtime import Recipe
 
 
 def check_replicas(plan: StagePlan, *, runtime: str) -> None:
@@ -20,6 +21,24 @@ def check_replicas(plan: StagePlan, *, runtime: str) -> None:
         raise PlanError(
             f"the plan {plan} has stages with different numbers of workers, and {runtime} wants as many in each: plan "
             "with --straight, or use tdcs_train's own pipeline (--runtime tdcs)"
+        )
+
+
+def check_recipe(recipe: Recipe, *, runtime: str) -> None:
+    """Refuses what would be left out of the updates without a word.
+
+    Raises:
+        PlanError: It names the setting.
+    """
+    asked = {
+        "settings.clip_norm": recipe.settings.clip_norm is not None,
+        "schedule": recipe.schedule is not None,
+        "stage_rates": bool(recipe.stage_rates),
+    }
+    if named := [name for name, is_set in asked.items() if is_set]:
+        raise PlanError(
+            f"{', '.join(named)} of the recipe: {runtime} makes its own updates, which know nothing of it; change the "
+            "learning rate in .optimizer between steps, or use tdcs_train's own pipeline, which has it"
         )
 
 

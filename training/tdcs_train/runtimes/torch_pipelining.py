@@ -22,7 +22,7 @@ from tdcs_train.model.splitting import split
 from tdcs_train.pipeline.order import Place, place_of
 from tdcs_train.pipeline.plan_file import StagePlan
 from tdcs_train.pipeline.runtime import Recipe, traced_by
-from tdcs_train.runtimes.inputs import check_replicas, label_tensors, positional, sliced
+from tdcs_train.runtimes.inputs import check_recipe, check_replicas, label_tensors, positional, sliced
 from tdcs_train.runtimes.stage_module import StageModule, carried, kinds_of, loss_of_leaving
 
 Kind = Literal["1f1b", "gpipe"]
@@ -36,12 +36,14 @@ class TorchPipeline:
     is a mini-batch as it will come: later ones must have its shapes. The recipe's learning rate is used as it is.
 
     Raises:
-        PlanError: Stages have different numbers of replicas, or the mini-batch cannot be divided.
+        PlanError: Stages have different numbers of replicas, the recipe has a setting that the runtime has not, or the
+            mini-batch cannot be divided.
         ModelError: What passes between stages cannot be known before.
     """
 
     def __init__(self, recipe: Recipe, plan: StagePlan, *, inputs: Any, kind: Kind = "1f1b") -> None:
         check_replicas(plan, runtime="torch.distributed.pipelining")
+        check_recipe(recipe, runtime="torch.distributed.pipelining")
         self.place: Place = place_of(distributed.get_rank(), plan.replicas)
         self.device = device_here()
         micro = recipe.settings.micro_batches
