@@ -58,7 +58,7 @@ class Assigner:
     retry_first: float = 1.0
     clock: Callable[[], float] = time.monotonic
     held: bool = False
-    _wanted: dict[str, dict[str, Assignment]] = field(default_factory=dict, init=False)
+    _assignments: dict[str, dict[str, Assignment]] = field(default_factory=dict, init=False)
     _nodes: dict[str, set[str]] = field(default_factory=dict, init=False)
     _sent: dict[tuple[str, str], _Sent] = field(default_factory=dict, init=False)
     _to_drop: dict[str, set[str]] = field(default_factory=dict, init=False)
@@ -75,11 +75,11 @@ class Assigner:
             assignments: by node; their versions are set when they are sent.
         """
         nodes = self._nodes.setdefault(path, set())
-        idle = {node: _emptied(self._wanted[node][path]) for node in nodes - assignments.keys()}
+        idle = {node: _emptied(self._assignments[node][path]) for node in nodes - assignments.keys()}
         nodes.update(assignments)
         states = self.agents.states()
         for node, assignment in {**assignments, **idle}.items():
-            self._wanted.setdefault(node, {})[path] = assignment
+            self._assignments.setdefault(node, {})[path] = assignment
             if node in states and self._is_due(node, assignment, states[node]):
                 self._wake(node)
 
@@ -87,7 +87,7 @@ class Assigner:
         """Send from now on what has been put. A new operator looks at all mounts first: their agents go on with what
         they were sent before, and get what is new to them in one request."""
         self.held = False
-        self._releasing = asyncio.create_task(self._release(list(self._wanted)), name="assign all")
+        self._releasing = asyncio.create_task(self._release(list(self._assignments)), name="assign all")
 
     async def _release(self, nodes: list[str]) -> None:
         """A few agents in one turn of the loop: each may have hundreds of mounts."""
@@ -100,7 +100,7 @@ class Assigner:
         """No Dataset wants anything of a mount now: what is there is left alone."""
         self.put(path=path, assignments={})
 
-    def moving(self, path: str, *, seen: Mapping[str, MountState]) -> bool:
+    def moving(self, path: str, *, last_states: Mapping[str, MountState]) -> bool:
         """Whether an agent still brings something away from nodes that leave, or one says something new.
 
         Args:
@@ -108,14 +108,14 @@ class Assigner:
             seen: the states that its last pass has seen: what has arrived since then is not in its ledger yet.
         """
         states = self.agents.states()
-        for node, before in seen.items():
+        for node, before in last_states.items():
             now = states[node].mounts.get(path) if node in states else None
             if now is not None and (now.held_bytes, now.complete) != (before.held_bytes, before.complete):
                 return True
         brings = [
             node
             for node in self._nodes.get(path, ())
-            if node in states and any(part.pull == "Peers" for part in self._wanted[node][path].parts)
+            if node in states and any(part.pull == "Peers" for part in self._assignments[node][path].parts)
         ]
         current = self.current(path, states=states) if brings else frozenset[str]()
         return any(node not in current or states[node].mounts[path].busy for node in brings)
@@ -123,7 +123,7 @@ class Assigner:
     def drop_mount(self, path: str) -> None:
         """Let every agent that knows of a mount drop all of it."""
         for node in self._nodes.pop(path, ()):
-            self._wanted[node].pop(path, None)
+            self._assignments[node].pop(path, None)
         for node, state in self.agents.states().items():
             self._sent.pop((node, path), None)
             if path in state.mounts:
@@ -141,7 +141,9 @@ class Assigner:
             node
             for node, echo, sent in self._reported(path, states)
             if echo == sent.echo
-            and _alike(sent.assignment, self._wanted[node][path], manifest=states[node].mounts[path].manifest)
+            and _alike(
+                sent.assignment, self._assignments[node][path], manifest=states[node].mounts[path].manifest
+            )
         )
 
     def _reported(self, path: str, states: Mapping[str, AgentState]) -> Iterator[tuple[str, str, _Sent]]:
@@ -189,18 +191,18 @@ class Assigner:
         state = self.agents.states().get(node)
         if state is None:
             return  # it gets it when it is back: its mounts are looked at then
-        gone = self._to_drop.get(node, set())
-        if gone:
-            paths = sorted(gone)
+        mounts = self._to_drop.get(node, set())
+        if mounts:
+            paths = sorted(mounts)
             await self.agents.drop_mounts(node=node, mounts=paths)
-            gone.difference_update(paths)
+            mounts.difference_update(paths)
             for path in paths:
                 self._drop_version(node, path)
         if self.held:
             return
         numbered = [
             msgspec.structs.replace(assignment, version=self._next_version(node, path, state))
-            for path, assignment in self._wanted.get(node, {}).items()
+            for path, assignment in self._assignments.get(node, {}).items()
             if self._is_due(node, assignment, state)
         ]
         if not numbered:
@@ -208,15 +210,17 @@ class Assigner:
         await self.agents.assign(node=node, assignments=numbered)
         for assignment in numbered:
             before = self._sent.get((node, assignment.mount))
-            known = before.parts if before is not None and before.instance == state.instance else {}
+            parts_by_echo = before.parts if before is not None and before.instance == state.instance else {}
             echo = echo_of(assignment)
-            others = [(each, parts) for each, parts in known.items() if each != echo]
+            kept_parts = [
+                (sent_echo, parts) for sent_echo, parts in parts_by_echo.items() if sent_echo != echo
+            ]
             self._sent[node, assignment.mount] = _Sent(
                 instance=state.instance,
                 assignment=assignment,
                 echo=echo,
                 at=self.clock(),
-                parts=dict([*others, (echo, assignment.parts)][-VERSIONS_KEPT:]),
+                parts=dict([*kept_parts, (echo, assignment.parts)][-VERSIONS_KEPT:]),
             )
 
     def _is_due(self, node: str, assignment: Assignment, state: AgentState) -> bool:
@@ -262,11 +266,11 @@ def _emptied(assignment: Assignment) -> Assignment:
     )
 
 
-def _alike(sent: Assignment, wanted: Assignment, *, manifest: str) -> bool:
+def _alike(sent: Assignment, assignment: Assignment, *, manifest: str) -> bool:
     """Whether an assignment that was sent differs from a wanted one in nothing but its number, what the peers have, and
     where the manifest is to be had that the agent has (`manifest`: its digest)."""
-    urls = wanted.manifest_urls if manifest == wanted.manifest else sent.manifest_urls
+    urls = assignment.manifest_urls if manifest == assignment.manifest else sent.manifest_urls
     return (
-        msgspec.structs.replace(sent, version=wanted.version, peers=wanted.peers, manifest_urls=urls)
-        == wanted
+        msgspec.structs.replace(sent, version=assignment.version, peers=assignment.peers, manifest_urls=urls)
+        == assignment
     )

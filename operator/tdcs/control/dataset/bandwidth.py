@@ -54,13 +54,13 @@ class _Store:
     each load was given."""
 
     loads: dict[Place, Load] = field(default_factory=dict)
-    lacking: dict[Place, Load] = field(default_factory=dict)
+    pending: dict[Place, Load] = field(default_factory=dict)
     rates: dict[Place, float] = field(default_factory=dict)
     readers: dict[Place, tuple[str, ...]] = field(default_factory=dict)
     declared: dict[Place, Mapping[str, int | None]] = field(default_factory=dict)
     measured: Measurement = field(default_factory=Measurement)
     first: tuple[Place, float] | None = None
-    given: dict[Place, int] = field(default_factory=dict)
+    shares: dict[Place, int] = field(default_factory=dict)
 
 
 class SourceBandwidth:
@@ -100,29 +100,29 @@ class SourceBandwidth:
         if self._store_of.get(place, store) != store:
             self.drop_mount(place)
         self._store_of[place] = store
-        found = self._stores.setdefault(store, _Store())
-        found.loads[place], found.rates[place] = load, rate
-        found.readers[place] = tuple(declared)
-        _keep(found.lacking, place, load if load.missing_bytes > 0 else None)
+        state = self._stores.setdefault(store, _Store())
+        state.loads[place], state.rates[place] = load, rate
+        state.readers[place] = tuple(declared)
+        _keep(state.pending, place, load if load.missing_bytes > 0 else None)
         _keep(
-            found.declared, place, declared if any(limit is not None for limit in declared.values()) else None
+            state.declared, place, declared if any(limit is not None for limit in declared.values()) else None
         )
-        self._divide(found, but=place)
-        return found.given.get(place)
+        self._divide(state, but=place)
+        return state.shares.get(place)
 
     def drop_mount(self, place: Place) -> None:
-        found = self._stores.get(self._store_of.pop(place, ""))
-        if found is not None:
-            for known in (
-                found.loads,
-                found.lacking,
-                found.rates,
-                found.readers,
-                found.declared,
-                found.given,
+        state = self._stores.get(self._store_of.pop(place, ""))
+        if state is not None:
+            for by_place in (
+                state.loads,
+                state.pending,
+                state.rates,
+                state.readers,
+                state.declared,
+                state.shares,
             ):
-                known.pop(place, None)
-            self._divide(found, but=place)
+                by_place.pop(place, None)
+            self._divide(state, but=place)
 
     def measured(self) -> Mapping[str, float]:
         """The measured rates, in bytes a second, by store."""
@@ -133,37 +133,37 @@ class SourceBandwidth:
         }
 
     def _divide(self, store: _Store, *, but: Place) -> None:
-        before, limits = store.given, tenant_limits(store.declared.values())
+        before, limits = store.shares, tenant_limits(store.declared.values())
         tenants: dict[str, dict[Place, Load]] = {}
-        undeclared, lacking = store.loads, store.lacking
+        undeclared, pending = store.loads, store.pending
         if limits:
             undeclared = {}
             for place, load in store.loads.items():
                 tenant = limiting_namespace(store.readers[place], limits=limits)
                 (undeclared if tenant is None else tenants.setdefault(tenant, {}))[place] = load
-            lacking = {place: load for place, load in lacking.items() if place in undeclared}
+            pending = {place: load for place, load in pending.items() if place in undeclared}
         if not undeclared:
             store.measured = Measurement()  # what is read now says nothing of the store
-        store.given = divided_by_tenant(tenants, limits=limits) | self._divide_measured(store, lacking)
-        for place in before.keys() | store.given.keys():
-            if place != but and place in store.loads and before.get(place) != store.given.get(place):
+        store.shares = divided_by_tenant(tenants, limits=limits) | self._divide_measured(store, pending)
+        for place in before.keys() | store.shares.keys():
+            if place != but and place in store.loads and before.get(place) != store.shares.get(place):
                 self._on_change(*place)
 
-    def _divide_measured(self, store: _Store, lacking: Mapping[Place, Load]) -> dict[Place, int]:
+    def _divide_measured(self, store: _Store, pending: Mapping[Place, Load]) -> dict[Place, int]:
         store.measured = measure(
             store.measured,
             now=self._clock(),
-            rate=sum(store.rates.get(place, 0.0) for place in lacking),
-            loads=[load.name for load in lacking.values() if load.limit == math.inf],
+            rate=sum(store.rates.get(place, 0.0) for place in pending),
+            loads=[load.name for load in pending.values() if load.limit == math.inf],
             timing=self.timing,
         )
         capacity = store.measured.shared
-        if capacity is None or len(lacking) < 2:
+        if capacity is None or len(pending) < 2:
             store.first = None
             return {}
-        (first, _), *_ = sorted(lacking.items(), key=lambda one: serving_order(one[1]))
+        (first, _), *_ = sorted(pending.items(), key=lambda entry: serving_order(entry[1]))
         store.first = (first, _ceiling(store.first, first, rate=store.rates.get(first, 0.0)))
-        return alongside_first(lacking, first=first, ceiling=store.first[1], capacity=int(capacity))
+        return alongside_first(pending, first=first, ceiling=store.first[1], capacity=int(capacity))
 
 
 def _keep(values: dict[Place, V], place: Place, value: V | None) -> None:
@@ -174,8 +174,12 @@ def _keep(values: dict[Place, V], place: Place, value: V | None) -> None:
         values[place] = value
 
 
-def _ceiling(known: tuple[Place, float] | None, first: Place, *, rate: float) -> float:
+def _ceiling(previous: tuple[Place, float] | None, first: Place, *, rate: float) -> float:
     """What the load that is served first may come to read; it stays while what it reads varies only."""
-    if known is not None and known[0] == first and known[1] / (2 * HEADROOM) <= rate <= known[1] * 0.95:
-        return known[1]
+    if (
+        previous is not None
+        and previous[0] == first
+        and previous[1] / (2 * HEADROOM) <= rate <= previous[1] * 0.95
+    ):
+        return previous[1]
     return max(rate * HEADROOM, 1.0)

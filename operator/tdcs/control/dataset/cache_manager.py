@@ -48,11 +48,11 @@ class _Cluster:
         self.demands[demand.path] = demand
         self.due = True
         if before is None:
-            self._measure(node for node, one in self.nodes.items() if demand.path in one.state.mounts)
+            self._measure(node for node, space in self.nodes.items() if demand.path in space.state.mounts)
 
     def take_nodes(self, nodes: Mapping[str, NodeSpace], quotas: Mapping[str, int]) -> None:
         """Take in what the caches say, those of them that say something new."""
-        changed = [node for node, one in nodes.items() if self.nodes.get(node) is not one]
+        changed = [node for node, space in nodes.items() if self.nodes.get(node) is not space]
         for node in self.nodes.keys() - nodes.keys():
             del self.nodes[node], self.usable[node]
             self.due = True
@@ -70,7 +70,7 @@ class _Cluster:
     def take_grants(self, grants: Grants) -> list[str]:
         """Take in what a pass came to; the mounts that are granted something else."""
         before, self.grants = self.grants, grants
-        found = []
+        changed = []
         for path in before.mounts.keys() | grants.mounts.keys():
             was, now = before.mounts.get(path), grants.mounts.get(path)
             if was is now:
@@ -80,12 +80,12 @@ class _Cluster:
             for node, size in now.node_bytes.items() if now is not None else ():
                 self.on_nodes.setdefault(node, {})[path] = size
             if now is not None and _differ(was, now):
-                found.append(path)
-        return found
+                changed.append(path)
+        return changed
 
     def drop_mount(self, path: str) -> None:
         del self.demands[path]
-        self._measure([node for node, one in self.nodes.items() if path in one.state.mounts])
+        self._measure([node for node, space in self.nodes.items() if path in space.state.mounts])
         self.due = True
 
 
@@ -145,16 +145,16 @@ class CacheManager:
             for path in state.take_grants(grants):
                 if path not in state.asking:
                     self._on_change(cluster, path)
-        own = state.grants.mounts[demand.path]
-        return replace(own, placements=_with_wants(own.placements, demand.wants))
+        current = state.grants.mounts[demand.path]
+        return replace(current, placements=_with_wants(current.placements, demand.wants))
 
-    def granted(self, *, cluster: str, path: str, own: MountGrant, nodes: Iterable[str]) -> Granted:
+    def granted(self, *, cluster: str, path: str, grant: MountGrant, nodes: Iterable[str]) -> Granted:
         state = self._clusters[cluster]
         room: dict[str, int] = {}
         crowded: set[str] = set()
         waits: set[str] = set()
-        for node in {*nodes, *own.node_bytes}:
-            size = own.node_bytes.get(node, 0)
+        for node in {*nodes, *grant.node_bytes}:
+            size = grant.node_bytes.get(node, 0)
             room[node] = max(state.grants.free.get(node, 0), 0) + size
             space = state.nodes.get(node)
             if space is None:
@@ -163,7 +163,7 @@ class CacheManager:
                 crowded.add(node)
             if size and has_to_wait(space, path=path, granted=size):
                 waits.add(node)
-        return Granted(grant=own, room=room, crowded=frozenset(crowded), waits=frozenset(waits))
+        return Granted(grant=grant, room=room, crowded=frozenset(crowded), waits=frozenset(waits))
 
     def register(self, *, cluster: str, demands: Iterable[MountDemand]) -> None:
         state = self._clusters.setdefault(cluster, _Cluster())
@@ -183,8 +183,8 @@ class CacheManager:
         """The mounts of a cluster that were granted less than they ask for."""
         return {
             path
-            for path, one in self.grants(cluster).mounts.items()
-            if one.evicted or any(map(_lacks, one.placements))
+            for path, grant in self.grants(cluster).mounts.items()
+            if grant.evicted or any(map(_lacks, grant.placements))
         }
 
     def drop_mount(self, *, cluster: str, path: str) -> None:
@@ -193,11 +193,11 @@ class CacheManager:
         if state is None or path not in state.demands:
             return
         state.drop_mount(path)
-        for other in state.demands:
-            placed = state.grants.placed.get(other)
+        for other_path in state.demands:
+            placed = state.grants.placed.get(other_path)
             if placed is None or placed.room is not None or placed.grant.evicted:
                 # It has less than it asks for: what has become free may be for it.
-                self._on_change(cluster, other)
+                self._on_change(cluster, other_path)
 
 
 def calls_for_pass(before: MountDemand, after: MountDemand) -> bool:
@@ -211,8 +211,8 @@ def _with_wants(placements: tuple[WantPlacement, ...], wants: tuple[Want, ...]) 
     if len(placements) != len(wants):
         return placements
     return tuple(
-        one if one.want == want else replace(one, want=want)
-        for one, want in zip(placements, wants, strict=True)
+        placement if placement.want == want else replace(placement, want=want)
+        for placement, want in zip(placements, wants, strict=True)
     )
 
 
@@ -229,8 +229,11 @@ def _differ(before: MountGrant | None, after: MountGrant) -> bool:
     if before is None:
         return True
     bitmaps = [
-        [(one.want.key, [dict(copy.nodes) for copy in one.copies]) for one in found.placements]
-        for found in (before, after)
+        [
+            (placement.want.key, [dict(copy.nodes) for copy in placement.copies])
+            for placement in grant.placements
+        ]
+        for grant in (before, after)
     ]
     return (before.evicted, dict(before.node_bytes), bitmaps[0]) != (
         after.evicted,

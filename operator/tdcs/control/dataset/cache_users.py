@@ -42,14 +42,14 @@ def of_mount(*, context: Context, users: Sequence[User], queue: Sequence[Key]) -
     """The Datasets of a mount, by the key of their own want. `queue`: the jobs that wait, the first first."""
     stores, now = context.stores, context.now()
     order = {key: place for place, key in enumerate(queue)}
-    found = {}
+    uses = {}
     for user in users:
         where = (user.key.namespace, user.key.name)
         jobs = jobs_of(
             namespace=where[0], dataset=where[1], jobs=indexed(stores.training_jobs).reading(where)
         )
         waiting = [stores.training_jobs[key] for key in jobs.waiting]
-        found[user.own_want] = CacheUser(
+        uses[user.own_want] = CacheUser(
             dataset=user.dataset,
             created=str(user.obj["metadata"].get("creationTimestamp", now)),
             use=use_of(
@@ -65,7 +65,7 @@ def of_mount(*, context: Context, users: Sequence[User], queue: Sequence[Key]) -
                 (str(job["metadata"].get("creationTimestamp", "")) for job in waiting), default=None
             ),
         )
-    return found
+    return uses
 
 
 def has_elastic_job(stores: Stores, cache_user: CacheUser) -> bool:
@@ -80,10 +80,10 @@ def clones_of(
     *, context: Context, users: Sequence[User], uses: Mapping[str, CacheUser]
 ) -> dict[str, tuple[Clone, ...]]:
     """The further copies of each Dataset, by the key of its own want."""
-    found = {}
+    further = {}
     for user in users:
         spec, status, mine = user.dataset.spec, user.dataset.status, uses[user.own_want].use.jobs
-        found[user.own_want] = clones(
+        further[user.own_want] = clones(
             access=spec.access,
             copies=spec.placement.copies,
             existing_copies=status.copies if status is not None else (),
@@ -92,17 +92,19 @@ def clones_of(
             now=context.now(),
             idle_seconds=context.settings.clone_idle_seconds,
         )
-    return found
+    return further
 
 
 def clone_wants(
-    users: Sequence[User], known: Sequence[Want], further: Mapping[str, Sequence[Clone]]
+    users: Sequence[User], own_wants: Sequence[Want], further: Mapping[str, Sequence[Clone]]
 ) -> list[Want]:
-    own = {want.key: want for want in known}
+    want_by_key = {want.key: want for want in own_wants}
     return [
-        wants.of_clone(own[user.own_want], namespace=user.key.namespace, name=user.key.name, copy=clone.id)
+        wants.of_clone(
+            want_by_key[user.own_want], namespace=user.key.namespace, name=user.key.name, copy=clone.id
+        )
         for user in users
-        if user.own_want in own
+        if user.own_want in want_by_key
         for clone in further[user.own_want]
     ]
 
@@ -118,10 +120,10 @@ def _is_preloading(stores: Stores, dataset: Key) -> bool:
 
 def _readers(stores: Stores, user: User, active: Sequence[tuple[str, str]]) -> dict[str, int]:
     """How many of the jobs of a Dataset read each copy."""
-    found: dict[str, int] = {}
+    readers: dict[str, int] = {}
     for key in active:
         for use in (stores.training_jobs[key].get("status") or {}).get("copies") or ():
             if use.get("dataset") == user.key.name:
                 copy = str(use.get("copy"))
-                found[copy] = found.get(copy, 0) + 1
-    return found
+                readers[copy] = readers.get(copy, 0) + 1
+    return readers

@@ -45,12 +45,12 @@ class CachedData:
     def ledgers(self, cluster: str) -> list[MountLedger[WorkKey]]:
         """What of every mount of a cache cluster is on which workers, as far as it is known."""
         ledgers = []
-        for mount in sorted(self._world, key=lambda one: one.path):
+        for mount in sorted(self._world, key=lambda mount: mount.path):
             report = mount.report
             if mount.cluster != cluster or report is None:
                 continue
             users = mount_readers.users_of(stores=self._stores, cluster=cluster, path=mount.path)
-            moving = self._world.assigner(cluster).moving(mount.path, seen=report.states)
+            moving = self._world.assigner(cluster).moving(mount.path, last_states=report.states)
             ledger = report.ledger(users, moving=moving)
             if users and ledger is not None:
                 ledgers.append(ledger)
@@ -62,7 +62,7 @@ class CachedData:
         return WantedBytes(
             bytes=sum(grants.needed.values()),
             complete=self._world.is_complete(cluster),
-            beyond={name: -left for name, left in grants.quotas.items() if left < 0},
+            beyond={name: -balance for name, balance in grants.quotas.items() if balance < 0},
         )
 
     def last_holders(
@@ -75,8 +75,8 @@ class CachedData:
             only_needed: whether idle data does not count.
         """
         needed = self._world.manager.grants(cluster).needed
-        known = self._last_holders.get(cluster, {})
-        found: dict[str, _LastHolders] = {}
+        previous = self._last_holders.get(cluster, {})
+        holders: dict[str, _LastHolders] = {}
         complete = self._world.is_complete(cluster)
         agents = self._world.nodes_of(cluster).holders
         for mount in self._world:
@@ -87,14 +87,14 @@ class CachedData:
                 # Where agents have something of it, its first decision tells what is nowhere else.
                 complete = complete and mount.path not in agents
                 continue
-            before = known.get(mount.path)
-            found[mount.path] = (
+            before = previous.get(mount.path)
+            holders[mount.path] = (
                 before
                 if before is not None and before.report is report and before.leaving == leaving
                 else _LastHolders(report=report, leaving=leaving, nodes=report.last_holders(leaving=leaving))
             )
-        self._last_holders[cluster] = found
-        nodes = frozenset[str]().union(*(one.nodes for one in found.values()))
+        self._last_holders[cluster] = holders
+        nodes = frozenset[str]().union(*(holder.nodes for holder in holders.values()))
         return nodes, complete
 
     def readers_on(self, cluster: str) -> frozenset[str]:

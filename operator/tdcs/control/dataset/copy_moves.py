@@ -18,7 +18,7 @@ class CopyMoves:
     """Which nodes each copy had when it was last looked at. An operator that starts begins with what there is then."""
 
     def __init__(self) -> None:
-        self._known: dict[WorkKey, Mapping[str, frozenset[str]]] = {}
+        self._nodes_by_copy: dict[WorkKey, Mapping[str, frozenset[str]]] = {}
 
     def seen(
         self,
@@ -37,8 +37,8 @@ class CopyMoves:
             leaving: nodes that are left, because their workers leave or are not there.
         """
         now = placement.holders if placement is not None else {}
-        before = self._known.get(key, {})
-        self._known[key] = now
+        before = self._nodes_by_copy.get(key, {})
+        self._nodes_by_copy[key] = now
         moved = [
             _sentence(id_, before=before[id_], now=now[id_], read_on=read_on, leaving=leaving)
             for id_ in now
@@ -53,7 +53,7 @@ class CopyMoves:
         return f"{'; '.join(moved)}{remedy}"
 
     def drop(self, key: WorkKey) -> None:
-        self._known.pop(key, None)
+        self._nodes_by_copy.pop(key, None)
 
 
 def _sentence(

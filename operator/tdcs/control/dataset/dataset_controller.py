@@ -112,25 +112,27 @@ class DatasetController:
 
     async def _keep(self, key: WorkKey, obj: Object, dataset: Dataset) -> float | None:
         """A pass over a Dataset that stays: the steps before its mount, and then the mount."""
-        found = DatasetPass(key=key, obj=await self._with_finalizer(obj), dataset=dataset)
-        match await self._steps.take(found):
+        dataset_pass = DatasetPass(key=key, obj=await self._with_finalizer(obj), dataset=dataset)
+        match await self._steps.take(dataset_pass):
             case Blocked(cause, at_most):
-                return _sooner(await self._publisher.blocked(found.obj, cause), at_most)
+                return _sooner(await self._publisher.blocked(dataset_pass.obj, cause), at_most)
             case Withdrawn(cause):
-                return await self._withdraw(found.obj, dataset, cause)
+                return await self._withdraw(dataset_pass.obj, dataset, cause)
             case Later(seconds):
                 return seconds
-        mount = self._steps.mount_of(found)
+        mount = self._steps.mount_of(dataset_pass)
         if mount.lock.locked():
             return min(self._context.settings.progress_seconds, LOCKED_RETRY)
         async with mount.lock:
-            wait = await self._work(found, mount)
-        return wait if wait is None or found.doubt is None else min(wait, found.doubt.retry_after)
+            wait = await self._work(dataset_pass, mount)
+        return (
+            wait if wait is None or dataset_pass.doubt is None else min(wait, dataset_pass.doubt.retry_after)
+        )
 
-    async def _work(self, found: DatasetPass, mount: Mount) -> float | None:
+    async def _work(self, dataset_pass: DatasetPass, mount: Mount) -> float | None:
         """The pass over the mount, with its lock, and what it says of the Dataset."""
-        origin, doubt, trouble = found.origin, found.doubt, found.trouble
-        me = Reader(key=found.key, obj=found.obj, dataset=found.dataset)
+        origin, doubt, trouble = dataset_pass.origin, dataset_pass.doubt, dataset_pass.trouble
+        me = Reader(key=dataset_pass.key, obj=dataset_pass.obj, dataset=dataset_pass.dataset)
         me = mount_readers.with_kept(me, stores=self._context.stores)
         users = mount_readers.readers(
             stores=self._context.stores, cluster=mount.cluster, path=mount.path, me=me
@@ -147,41 +149,47 @@ class DatasetController:
             clock=self._clock(),
             now=self._context.now(),
         )
-        keys = self._look_at_keys(me, mount, origin, awaited=found.joins, shared=len(users) > 1)
-        asked = MountRequest(
+        keys = self._look_at_keys(me, mount, origin, awaited=dataset_pass.joins, shared=len(users) > 1)
+        request = MountRequest(
             me=me,
             source=origin,
             answer=self._key_checks.answer(me.key, origin),
             refused=keys,
-            claimed=bool(found.claimed),
+            claimed=bool(dataset_pass.claimed),
             check_due=check.due and doubt is None,
             # A store that seems to be inside the cluster is not read meanwhile.
             paused=doubt is not None and doubt.reason == ENDPOINT_NOT_ALLOWED and len(users) == 1,
         )
         before = mount.report
-        report = await reconcile(world=self._world, mount=mount, asked=asked, users=users)
+        report = await reconcile(world=self._world, mount=mount, request=request, users=users)
         if report is not before:
             self._wakes.needs_changed(mount.cluster)
         if before is None or before.placements.keys() != report.placements.keys():
             for user in users:
                 self._wakes.preloads(user.key)
-        left, written = None, _refused_since(me)
+        until_revoked, written = None, _refused_since(me)
         if report.problem is None:
             silent = trouble is UNCHECKED or (trouble is not None and trouble.reason == IDENTITY_UNANSWERED)
             unknown = doubt is not None or silent
             refused = self._keys_refused(me, mount, report, origin, keys, unknown=unknown)
-            left = self._revoked.note(me.key, refused=refused, written=written)
+            until_revoked = self._revoked.note(me.key, refused=refused, written=written)
         else:
             self._revoked.unanswered(me.key)
         wait = await self._publisher.publish(
-            me, mount, report, live=found.live, check=check, trouble=trouble or keys, shared=len(users) > 1
+            me,
+            mount,
+            report,
+            live=dataset_pass.live,
+            check=check,
+            trouble=trouble or keys,
+            shared=len(users) > 1,
         )
         if not mount_readers.serves(me.dataset) and report.problem is None:
             self._wakes.preloads(me.key)  # which wait until it serves
         if report.problem is not None:
             return wait
         renewal = self._identities.seconds_left(me.key)
-        return _sooner(wait, left, self._key_checks.seconds_left(me.key), renewal)
+        return _sooner(wait, until_revoked, self._key_checks.seconds_left(me.key), renewal)
 
     def _look_at_keys(
         self, me: Reader, mount: Mount, origin: Source | None, *, awaited: bool, shared: bool
@@ -206,7 +214,7 @@ class DatasetController:
         self,
         me: Reader,
         mount: Mount,
-        found: MountReport,
+        report: MountReport,
         origin: Source | None,
         keys: Problem | None,
         *,
@@ -214,34 +222,34 @@ class DatasetController:
     ) -> bool | None:
         """Whether a Dataset has no keys that its source takes; None while the source has not said so of these.
         `unknown`: it has keys, of which nothing can be said just now."""
-        if not found.there:
+        if not report.is_mounted:
             return None
         if origin is None:
             return None if unknown else True
-        if any(one is not None and one.keys_refused for one in (found.trouble, keys)):
+        if any(problem is not None and problem.keys_refused for problem in (report.trouble, keys)):
             return True
-        taken = origin.credentials is None or self._key_checks.are_taken(me.key, origin)
-        return False if taken or _is_listed(mount, origin) else None
+        accepted = origin.credentials is None or self._key_checks.are_taken(me.key, origin)
+        return False if accepted or _is_listed(mount, origin) else None
 
     async def _delete(self, key: WorkKey, obj: Object, mount: Mount | None) -> float | None:
         self._steps.drop(key)
-        left = await deletion.delete(world=self._world, obj=obj, mount=mount)
-        if isinstance(left, Problem):
-            return await self._publisher.blocked(obj, left)
-        if left is None and mount is not None:
+        remaining = await deletion.delete(world=self._world, obj=obj, mount=mount)
+        if isinstance(remaining, Problem):
+            return await self._publisher.blocked(obj, remaining)
+        if remaining is None and mount is not None:
             self._wakes.datasets(mount.cluster, {mount.path})
-        return left
+        return remaining
 
     async def _withdraw(self, obj: Object, dataset: Dataset, cause: Problem) -> float | None:
         """A source that may not be used, or not any more: nothing of it is read or kept for this Dataset."""
         key, mount = WorkKey(DATASETS, *object_key(obj)), self._mount_of(dataset)
         # Without a mount, too: a volume may be there that was not made for it.
-        left = await deletion.release(world=self._world, obj=obj, mount=mount, patient=False)
-        if left is None:
+        remaining = await deletion.release(world=self._world, obj=obj, mount=mount, patient=False)
+        if remaining is None:
             self._steps.drop_answers(key)
-        await self._publisher.withdrawn(obj, cause, left=left)
-        if left is not None:
-            return left.retry_after if isinstance(left, Problem) else dataset_volume.POLL
+        await self._publisher.withdrawn(obj, cause, remaining=remaining)
+        if remaining is not None:
+            return remaining.retry_after if isinstance(remaining, Problem) else dataset_volume.POLL
         if mount is not None:
             self._wakes.datasets(mount.cluster, {mount.path})
         return cause.retry_after
@@ -250,7 +258,7 @@ class DatasetController:
         """The Dataset is gone. Where no other reads a mount, nothing is loaded any more, and the sweep removes it."""
         self._publisher.drop(key)
         self._steps.drop(key)
-        left = False
+        unfinished = False
         for mount in self._world:
             if self._context.stores.cache_cluster(mount.cluster) is None:
                 await self._world.drop(mount)
@@ -260,8 +268,8 @@ class DatasetController:
                 self._world.assigner(mount.cluster).stop(mount.path)
         # Each cache, for agents may know of mounts that this process has never had.
         for _, cluster in list(self._context.stores.cache_clusters):
-            left |= await self._orphans.sweep(cluster)
-        return self._context.settings.survey_seconds if left else None
+            unfinished |= await self._orphans.sweep(cluster)
+        return self._context.settings.survey_seconds if unfinished else None
 
     def _mount_of(self, dataset: Dataset) -> Mount | None:
         path = dataset.status.mount_path if dataset.status else ""
@@ -297,4 +305,4 @@ def _is_listed(mount: Mount, origin: Source) -> bool:
 
 def _sooner(*seconds: float | None) -> float | None:
     """The shortest of these times; None where there is none."""
-    return min((one for one in seconds if one is not None), default=None)
+    return min((wait for wait in seconds if wait is not None), default=None)

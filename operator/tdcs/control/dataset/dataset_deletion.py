@@ -60,20 +60,20 @@ async def release(*, world: World, obj: Object, mount: Mount | None, patient: bo
         return waiting
     mount.mounting.drop_user(WorkKey(DATASETS, *object_key(obj)), uid=str(obj["metadata"]["uid"]))
     if not shared:
-        left = await _unmounted(world, mount)
-        return left if left is not None else waiting
+        remaining = await _unmounted(world, mount)
+        return remaining if remaining is not None else waiting
     return waiting
 
 
 def _is_shared(world: World, obj: Object, mount: Mount) -> bool:
     """Whether another Dataset, which is not being deleted, reads the same mount."""
     stores, mine = world.context.stores, object_key(obj)
-    others = (
+    readers = (
         (key.namespace, key.name)
         for key in mount_readers.users_of(stores=stores, cluster=mount.cluster, path=mount.path)
     )
     return any(
-        key != mine and not stores.datasets[key]["metadata"].get("deletionTimestamp") for key in others
+        key != mine and not stores.datasets[key]["metadata"].get("deletionTimestamp") for key in readers
     )
 
 

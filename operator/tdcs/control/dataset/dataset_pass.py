@@ -150,7 +150,7 @@ class PassSteps:
             on_change=context.queue.add,
         )
 
-    async def take(self, found: DatasetPass) -> End | None:
+    async def take(self, dataset_pass: DatasetPass) -> End | None:
         """Take all steps, or those before the one that ends the pass; None: the mount can be worked on."""
         for step in (
             self._know_incarnation,
@@ -165,7 +165,7 @@ class PassSteps:
             self._await_keys_of_joiner,
             self._write_mount_path,
         ):
-            end = await step(found)
+            end = await step(dataset_pass)
             if end is not None:
                 return end
         return None
@@ -186,186 +186,203 @@ class PassSteps:
     async def close(self) -> None:
         await self._endpoints.close()
 
-    async def _know_incarnation(self, found: DatasetPass) -> None:
+    async def _know_incarnation(self, dataset_pass: DatasetPass) -> None:
         """What the source said to another Dataset of this name lets none in."""
-        uid = str(found.obj["metadata"]["uid"])
-        if self._uids.setdefault(found.key, uid) != uid:
-            self._key_checks.drop(found.key)
-            self._uids[found.key] = uid
+        uid = str(dataset_pass.obj["metadata"]["uid"])
+        if self._uids.setdefault(dataset_pass.key, uid) != uid:
+            self._key_checks.drop(dataset_pass.key)
+            self._uids[dataset_pass.key] = uid
 
-    async def _find_cluster(self, found: DatasetPass) -> End | None:
-        cluster = self._context.stores.cache_cluster(found.cluster)
-        cause = missing_cluster(cluster, name=found.cluster, new=found.is_new)
+    async def _find_cluster(self, dataset_pass: DatasetPass) -> End | None:
+        cluster = self._context.stores.cache_cluster(dataset_pass.cluster)
+        cause = missing_cluster(cluster, name=dataset_pass.cluster, new=dataset_pass.is_new)
         return Blocked(cause) if cause is not None else None
 
-    async def _find_source(self, found: DatasetPass) -> End | None:
+    async def _find_source(self, dataset_pass: DatasetPass) -> End | None:
         """Its own, or that of another namespace's Dataset, which counts as its own from here on."""
-        used = used_sources.find(found.dataset, namespace=found.key.namespace, stores=self._context.stores)
+        used = used_sources.find(
+            dataset_pass.dataset, namespace=dataset_pass.key.namespace, stores=self._context.stores
+        )
         if isinstance(used, Refusal):
             return Withdrawn(used) if used.permanent else Blocked(used)
-        found.keys_of, found.within = used.namespace, used.within
-        found.dataset = used_sources.with_source(found.dataset, used)
-        cause = unmountable(found.dataset.spec, self._world.spec_of(found.cluster))
+        dataset_pass.keys_of, dataset_pass.within = used.namespace, used.within
+        dataset_pass.dataset = used_sources.with_source(dataset_pass.dataset, used)
+        cause = unmountable(dataset_pass.dataset.spec, self._world.spec_of(dataset_pass.cluster))
         return Blocked(cause) if cause is not None else None
 
-    async def _end_if_revoked(self, found: DatasetPass) -> End | None:
-        if self._revoked.are_revoked(found.key):
-            self._key_checks.drop(found.key)
-            if not found.is_new:
-                return Withdrawn(self._revoked.refusal(found.dataset.spec.source.uri))
-        if found.is_new:
-            self._revoked.begin(found.key)  # also one that was withdrawn: its keys are tried again
+    async def _end_if_revoked(self, dataset_pass: DatasetPass) -> End | None:
+        if self._revoked.are_revoked(dataset_pass.key):
+            self._key_checks.drop(dataset_pass.key)
+            if not dataset_pass.is_new:
+                return Withdrawn(self._revoked.refusal(dataset_pass.dataset.spec.source.uri))
+        if dataset_pass.is_new:
+            self._revoked.begin(dataset_pass.key)  # also one that was withdrawn: its keys are tried again
         return None
 
-    async def _judge_source(self, found: DatasetPass) -> End | None:
+    async def _judge_source(self, dataset_pass: DatasetPass) -> End | None:
         """By the rules, and by the addresses of the store. What serves goes on while these are in doubt."""
-        use = self._use_of(found)
+        use = self._use_of(dataset_pass)
         if not use.host and use.rules is not None:
-            self._endpoints.drop(found.key)
-        answer = self._endpoints.look(use.host, user=found.key) if use.host else HostAnswer()
-        found.address = pinned_address(use, answer=answer)
-        found.ca_bundle, found.redirects = use.verdict.ca_bundle, use.verdict.redirects
-        found.identity, found.proxy = use.verdict.identity, use.verdict.proxy
-        found.doubt = may_read(use, answer=answer, networks_known=self._networks.services_known)
-        if found.doubt is not None and found.doubt.permanent:
-            return Withdrawn(found.doubt)
-        return Blocked(found.doubt) if found.doubt is not None and not found.serves else None
+            self._endpoints.drop(dataset_pass.key)
+        answer = self._endpoints.look(use.host, user=dataset_pass.key) if use.host else HostAnswer()
+        dataset_pass.address = pinned_address(use, answer=answer)
+        dataset_pass.ca_bundle, dataset_pass.redirects = use.verdict.ca_bundle, use.verdict.redirects
+        dataset_pass.identity, dataset_pass.proxy = use.verdict.identity, use.verdict.proxy
+        dataset_pass.doubt = may_read(use, answer=answer, networks_known=self._networks.services_known)
+        if dataset_pass.doubt is not None and dataset_pass.doubt.permanent:
+            return Withdrawn(dataset_pass.doubt)
+        return (
+            Blocked(dataset_pass.doubt)
+            if dataset_pass.doubt is not None and not dataset_pass.serves
+            else None
+        )
 
-    async def _find_volume(self, found: DatasetPass) -> End | None:
-        if self._orphans.is_due(found.cluster):
-            await self._orphans.sweep(found.cluster)
-        live = await dataset_volume.find(context=self._context, obj=found.obj)
+    async def _find_volume(self, dataset_pass: DatasetPass) -> End | None:
+        if self._orphans.is_due(dataset_pass.cluster):
+            await self._orphans.sweep(dataset_pass.cluster)
+        live = await dataset_volume.find(context=self._context, obj=dataset_pass.obj)
         if isinstance(live, Problem):
             return Blocked(live)
-        found.live, found.claimed = live, volume_objects.mounted_path(live.volume)
+        dataset_pass.live, dataset_pass.claimed = live, volume_objects.mounted_path(live.volume)
         return None
 
-    async def _read_keys(self, found: DatasetPass) -> End | None:
+    async def _read_keys(self, dataset_pass: DatasetPass) -> End | None:
         """While the source is in doubt nothing is mounted, listed or assigned to be read."""
-        spec = found.dataset.spec
+        spec = dataset_pass.dataset.spec
         if spec.source.service_account_name is None:
-            self._identities.drop(found.key)
+            self._identities.drop(dataset_pass.key)
             keys = await credentials.read_credentials(
-                context=self._context, namespace=found.keys_of, spec=spec
+                context=self._context, namespace=dataset_pass.keys_of, spec=spec
             )
         else:
             keys = await self._identities.read(
-                found.key,
-                namespace=found.keys_of,
+                dataset_pass.key,
+                namespace=dataset_pass.keys_of,
                 source=spec.source,
-                rule=found.identity,
-                ca_bundle=found.ca_bundle,
-                proxy=found.proxy,
-                cluster=found.cluster,
+                rule=dataset_pass.identity,
+                ca_bundle=dataset_pass.ca_bundle,
+                proxy=dataset_pass.proxy,
+                cluster=dataset_pass.cluster,
             )
             if keys is None:
                 return Later(PATIENCE)  # the answer wakes it sooner
-        found.trouble = found.doubt or (keys if isinstance(keys, Refusal) else None)
-        if not isinstance(keys, Refusal) and found.doubt is None:
-            found.origin = mount_identity.source_of(
+        dataset_pass.trouble = dataset_pass.doubt or (keys if isinstance(keys, Refusal) else None)
+        if not isinstance(keys, Refusal) and dataset_pass.doubt is None:
+            dataset_pass.origin = mount_identity.source_of(
                 spec=spec,
                 credentials=keys,
-                address=found.address,
-                ca_bundle=found.ca_bundle,
-                redirects=found.redirects,
-                proxy=found.proxy,
-                within=found.within,
-                namespace=found.keys_of,
+                address=dataset_pass.address,
+                ca_bundle=dataset_pass.ca_bundle,
+                redirects=dataset_pass.redirects,
+                proxy=dataset_pass.proxy,
+                within=dataset_pass.within,
+                namespace=dataset_pass.keys_of,
             )
         return None
 
-    async def _judge_volume(self, found: DatasetPass) -> End | None:
+    async def _judge_volume(self, dataset_pass: DatasetPass) -> End | None:
         """Neither a status nor a volume alone is an authority: whoever could write it would read another's data."""
-        doubt = self._volume_doubt(found) if found.claimed else None
+        doubt = self._volume_doubt(dataset_pass) if dataset_pass.claimed else None
         if doubt is not None and doubt.permanent:
             return Withdrawn(doubt)
-        if doubt is not None and found.origin is not None and (left := self._patience_left(found)):
-            return Later(left)  # the answer wakes it sooner
+        if (
+            doubt is not None
+            and dataset_pass.origin is not None
+            and (patience := self._patience_left(dataset_pass))
+        ):
+            return Later(patience)  # the answer wakes it sooner
         if doubt is not None:
-            found.origin, found.trouble = None, found.trouble or doubt
-        if found.trouble is not None and not (found.claimed and found.serves):
-            return Blocked(found.trouble)
+            dataset_pass.origin, dataset_pass.trouble = None, dataset_pass.trouble or doubt
+        if dataset_pass.trouble is not None and not (dataset_pass.claimed and dataset_pass.serves):
+            return Blocked(dataset_pass.trouble)
         return None
 
-    async def _find_mount(self, found: DatasetPass) -> None:
+    async def _find_mount(self, dataset_pass: DatasetPass) -> None:
         """By the volume, the spec and the keys, never by the status.
 
         A Dataset that pods may read stays where it is. Any other joins the mount that this process has made of the same
         source with the same keys: it may have been in conflict with that one, until its keys were corrected.
         """
-        found.mount_path = found.claimed
-        if not found.claimed and found.origin is not None:
-            mark = mount_identity.mark(found.origin)
-            same = (
+        dataset_pass.mount_path = dataset_pass.claimed
+        if not dataset_pass.claimed and dataset_pass.origin is not None:
+            mark = mount_identity.mark(dataset_pass.origin)
+            paths = (
                 mount.path
                 for mount in self._world
-                if mount.cluster == found.cluster and mount.mounting.mark == mark
+                if mount.cluster == dataset_pass.cluster and mount.mounting.mark == mark
             )
-            found.mount_path = next(same, "") or mount_identity.engine_path(source=found.origin)
-        found.joins = self._is_joining(found)
+            dataset_pass.mount_path = next(paths, "") or mount_identity.engine_path(
+                source=dataset_pass.origin
+            )
+        dataset_pass.joins = self._is_joining(dataset_pass)
 
-    async def _await_keys_of_joiner(self, found: DatasetPass) -> End | None:
+    async def _await_keys_of_joiner(self, dataset_pass: DatasetPass) -> End | None:
         """A mount of others gives its data to a Dataset only when the source takes the Dataset's own keys."""
-        if not found.joins or found.origin is None:
+        if not dataset_pass.joins or dataset_pass.origin is None:
             return None
-        check_keys = self._context.caches.get(cluster=found.cluster).check_keys
-        doubt = self._key_checks.join_doubt(found.key, found.origin, check_keys=check_keys)
+        check_keys = self._context.caches.get(cluster=dataset_pass.cluster).check_keys
+        doubt = self._key_checks.join_doubt(dataset_pass.key, dataset_pass.origin, check_keys=check_keys)
         if doubt is None:
             return None
-        if left := self._patience_left(found):
-            return Later(left)  # the answer wakes it sooner
-        return Blocked(doubt, at_most=self._key_checks.seconds_left(found.key))
+        if patience := self._patience_left(dataset_pass):
+            return Later(patience)  # the answer wakes it sooner
+        return Blocked(doubt, at_most=self._key_checks.seconds_left(dataset_pass.key))
 
-    async def _write_mount_path(self, found: DatasetPass) -> End | None:
+    async def _write_mount_path(self, dataset_pass: DatasetPass) -> End | None:
         """Before anything is mounted, so that a deletion always finds it."""
-        status = found.dataset.status
-        if not found.is_new and status is not None and status.mount_path == found.mount_path:
+        status = dataset_pass.dataset.status
+        if not dataset_pass.is_new and status is not None and status.mount_path == dataset_pass.mount_path:
             return None
-        source = found.dataset.spec.source
-        found.obj, written = await self._publisher.mounting(found.obj, found.mount_path, uri=source.uri)
-        used = UsedSource(spec=source, namespace=found.keys_of, within=found.within)
-        found.dataset = used_sources.with_source(written, used)
-        has_mounted_meanwhile = not found.joins and self._is_joining(found)
+        source = dataset_pass.dataset.spec.source
+        dataset_pass.obj, written = await self._publisher.mounting(
+            dataset_pass.obj, dataset_pass.mount_path, uri=source.uri
+        )
+        used = UsedSource(spec=source, namespace=dataset_pass.keys_of, within=dataset_pass.within)
+        dataset_pass.dataset = used_sources.with_source(written, used)
+        has_mounted_meanwhile = not dataset_pass.joins and self._is_joining(dataset_pass)
         return Later(LOCKED_RETRY) if has_mounted_meanwhile else None
 
-    def _use_of(self, found: DatasetPass) -> SourceUse:
+    def _use_of(self, dataset_pass: DatasetPass) -> SourceUse:
         return SourceUse(
-            namespace=found.keys_of,
-            labels=used_sources.labels_of(found.keys_of, stores=self._context.stores),
-            spec=found.dataset.spec,
-            rules=self._world.spec_of(found.cluster),
-            serves=found.serves,
+            namespace=dataset_pass.keys_of,
+            labels=used_sources.labels_of(dataset_pass.keys_of, stores=self._context.stores),
+            spec=dataset_pass.dataset.spec,
+            rules=self._world.spec_of(dataset_pass.cluster),
+            serves=dataset_pass.serves,
         )
 
-    def _volume_doubt(self, found: DatasetPass) -> Refusal | None:
+    def _volume_doubt(self, dataset_pass: DatasetPass) -> Refusal | None:
         """Why the volume of a Dataset may not be its own; None when it is."""
-        mount = self._world.find(cluster=found.cluster, path=found.claimed)
+        mount = self._world.find(cluster=dataset_pass.cluster, path=dataset_pass.claimed)
         return self._volume_origins.doubt(
-            found.key,
-            uid=found.obj["metadata"]["uid"],
-            path=found.claimed,
+            dataset_pass.key,
+            uid=dataset_pass.obj["metadata"]["uid"],
+            path=dataset_pass.claimed,
             spec=mount_identity.source_of(
-                spec=found.dataset.spec, credentials=None, within=found.within, namespace=found.keys_of
+                spec=dataset_pass.dataset.spec,
+                credentials=None,
+                within=dataset_pass.within,
+                namespace=dataset_pass.keys_of,
             ),
-            source=found.origin,
+            source=dataset_pass.origin,
             mounted=MountedSource(
                 source=mount.mounting.source if mount is not None else None,
-                uri=self._world.observer.view(found.cluster).mounts.get(found.claimed, ""),
+                uri=self._world.observer.view(dataset_pass.cluster).mounts.get(dataset_pass.claimed, ""),
             ),
-            check_keys=self._context.caches.get(cluster=found.cluster).check_keys,
+            check_keys=self._context.caches.get(cluster=dataset_pass.cluster).check_keys,
         )
 
-    def _is_joining(self, found: DatasetPass) -> bool:
+    def _is_joining(self, dataset_pass: DatasetPass) -> bool:
         """Whether a Dataset without a volume comes to a mount that was made for others, with keys of its own."""
-        origin = found.origin
-        if found.claimed or origin is None or origin.credentials is None:
+        origin = dataset_pass.origin
+        if dataset_pass.claimed or origin is None or origin.credentials is None:
             return False
-        mounting = self.mount_of(found).mounting
-        mounts = self._world.observer.view(found.cluster).mounts
-        return mounting.is_of_others(found.obj["metadata"]["uid"], mounts=mounts)
+        mounting = self.mount_of(dataset_pass).mounting
+        mounts = self._world.observer.view(dataset_pass.cluster).mounts
+        return mounting.is_of_others(dataset_pass.obj["metadata"]["uid"], mounts=mounts)
 
-    def mount_of(self, found: DatasetPass) -> Mount:
-        return self._world.get(cluster=found.cluster, path=found.mount_path)
+    def mount_of(self, dataset_pass: DatasetPass) -> Mount:
+        return self._world.get(cluster=dataset_pass.cluster, path=dataset_pass.mount_path)
 
-    def _patience_left(self, found: DatasetPass) -> float:
-        return self._key_checks.patience_left(found.key)
+    def _patience_left(self, dataset_pass: DatasetPass) -> float:
+        return self._key_checks.patience_left(dataset_pass.key)

@@ -31,39 +31,39 @@ from tdcs.model.kube_resources import DATASETS
 
 
 def findings_of(
-    me: Reader, found: MountReport, *, shared: bool, settings: Settings, clock: float, now: str
+    me: Reader, report: MountReport, *, shared: bool, settings: Settings, clock: float, now: str
 ) -> tuple[list[Finding], float]:
     """The conditions of a Dataset, and the seconds until another look at it is due."""
     spec, uri = me.dataset.spec, me.dataset.spec.source.uri
-    mine = found.placements.get(me.own_want)
-    progress = found.progress.get(me.own_want, WantProgress())
-    rest = settings.progress_seconds if found.busy or not found.settled else settings.resync_seconds
-    if found.look_at is not None:
-        rest = min(rest, max(found.look_at - clock, 0.0) + settings.progress_seconds / 4)
+    mine = report.placements.get(me.own_want)
+    progress = report.progress.get(me.own_want, WantProgress())
+    pause = settings.progress_seconds if report.busy or not report.settled else settings.resync_seconds
+    if report.look_at is not None:
+        pause = min(pause, max(report.look_at - clock, 0.0) + settings.progress_seconds / 4)
     if mine is None:
-        return dataset_conditions.on_demand(held=found.holdings, uri=uri, shared=shared), rest
+        return dataset_conditions.on_demand(held=report.holdings, uri=uri, shared=shared), pause
     if not mine.copies:
         selector = spec.placement.node_selector
         return dataset_conditions.unplaced(uri=uri, selector=selector), RETRY_SOON
-    absent = sorted(found.absent.intersection(mine.nodes))
+    absent = sorted(report.absent.intersection(mine.nodes))
     reached = progress.placed_bytes or not mine.wanted_bytes
-    if progress.missing_bytes == 0 and reached and not (progress.failed_bytes and found.away):
+    if progress.missing_bytes == 0 and reached and not (progress.failed_bytes and report.away):
         done = dataset_conditions.loaded(
-            held=found.holdings,
+            held=report.holdings,
             uri=uri,
             placement=mine,
             progress=progress,
-            failures=found.failures,
+            failures=report.failures,
             absent=absent,
         )
-        return done, rest
+        return done, pause
     if not mine.want.load:
         start = spec.preload.start_time or ""
-        wait = min(rest, wants.seconds_until(start, now=now) + 1)
+        wait = min(pause, wants.seconds_until(start, now=now) + 1)
         return dataset_conditions.scheduled(progress=progress, uri=uri, placement=mine, start=start), wait
-    cause = found.away
-    if progress.failed_bytes and not progress.missing_bytes and not cause and found.failures.files:
-        cause = found.failures.files[0].reason
+    cause = report.away
+    if progress.failed_bytes and not progress.missing_bytes and not cause and report.failures.files:
+        cause = report.failures.files[0].reason
     loading = dataset_conditions.loading(
         progress=progress, uri=uri, placement=mine, cause=cause, absent=absent, was_loaded=_was_loaded(me)
     )
@@ -75,8 +75,10 @@ def _was_loaded(me: Reader) -> bool:
     generation = int(me.obj["metadata"].get("generation", 0))
     conditions = me.dataset.status.conditions if me.dataset.status is not None else ()
     return any(
-        one.type == names.LOADED and one.status == "True" and one.observed_generation == generation
-        for one in conditions
+        condition.type == names.LOADED
+        and condition.status == "True"
+        and condition.observed_generation == generation
+        for condition in conditions
     )
 
 
@@ -92,16 +94,16 @@ class LoadTimes:
         self._begun: dict[WorkKey, float | None] = {}
         """When each load began; None for one that is not measured."""
 
-    def seen(self, key: WorkKey, *, missing: int, wanted: int, clock: float) -> int | None:
+    def seen(self, key: WorkKey, *, missing: int, total: int, clock: float) -> int | None:
         """Take in how far a load is; gives its whole seconds, one at least, when it has just ended.
 
         Args:
             key: the Dataset.
             missing: bytes that it lacks.
-            wanted: bytes that it is to have.
+            total: bytes that it is to have.
         """
         if missing > 0:
-            self._begun.setdefault(key, clock if 2 * missing >= wanted else None)
+            self._begun.setdefault(key, clock if 2 * missing >= total else None)
             return None
         begun = self._begun.pop(key, None)
         return None if begun is None else max(math.ceil(clock - begun), 1)
@@ -134,7 +136,7 @@ class Publisher:
         self,
         me: Reader,
         mount: Mount,
-        found: MountReport,
+        report: MountReport,
         *,
         live: VolumeAndClaim,
         check: SourceCheck,
@@ -144,27 +146,27 @@ class Publisher:
         """Report how it stands with a Dataset; gives the seconds until the next look is due.
 
         Args:
-            found: what the pass over that found.
+            report: what the pass over that found.
             live: its volume and claim.
             check: whether the source was to be listed, and when it is next.
             trouble: why the source cannot be used; None when it can.
             shared: whether other Datasets read the mount, too.
         """
         settings, status = self._world.context.settings, me.dataset.status or DatasetStatus()
-        if found.problem is not None:
-            return await self.blocked(me.obj, found.problem)
-        if not found.there:
+        if report.problem is not None:
+            return await self.blocked(me.obj, report.problem)
+        if not report.is_mounted:
             await self._note_use(me.obj)
             return settings.survey_seconds  # the end of the mounting wakes it
-        if found.listed is None and (found.held_up_by is not None or _waited(status)):
+        if report.listed is None and (report.held_up_by is not None or _waited(status)):
             uri, namespace = me.dataset.spec.source.uri, me.key.namespace
-            cause = dataset_conditions.not_listed(uri, held_up_by=found.held_up_by, namespace=namespace)
+            cause = dataset_conditions.not_listed(uri, held_up_by=report.held_up_by, namespace=namespace)
             await self.blocked(me.obj, cause)
             return settings.progress_seconds
-        if found.listed is None or not found.decided or found.decision is None:
+        if report.listed is None or not report.decided or report.decision is None:
             await self._note_use(me.obj)
             return settings.progress_seconds  # all else stands; the end of what is under way wakes it
-        if found.listed.totals.files == 0:
+        if report.listed.totals.files == 0:
             mount.manifests.relist()
             source = me.dataset.spec.source
             uri = source.uri
@@ -179,7 +181,7 @@ class Publisher:
             )
             return settings.survey_seconds
         claimed: bool | Problem = False
-        if found.settled or status.claim_name or live.lost:
+        if report.settled or status.claim_name or live.lost:
             claimed = await dataset_volume.provide(
                 context=self._world.context,
                 obj=me.obj,
@@ -187,7 +189,7 @@ class Publisher:
                 times=self._claim_times,
                 cluster=mount.cluster,
                 path=mount.path,
-                size=found.holdings.total_bytes,
+                size=report.holdings.total_bytes,
                 claim_size=me.dataset.spec.claim_size,
             )
         unusable = claimed if isinstance(claimed, Problem) else None
@@ -195,10 +197,10 @@ class Publisher:
         return await self._report(
             me,
             mount,
-            found,
-            found.decision,
+            report,
+            report.decision,
             check=check,
-            trouble=found.trouble or trouble,
+            trouble=report.trouble or trouble,
             shared=shared,
             unusable=unusable,
             claim_name="" if unusable is not None else claim_name,
@@ -208,7 +210,7 @@ class Publisher:
         self,
         me: Reader,
         mount: Mount,
-        found: MountReport,
+        report: MountReport,
         decision: MountDecision,
         *,
         check: SourceCheck,
@@ -221,22 +223,22 @@ class Publisher:
         claim."""
         context, settings = self._world.context, self._world.context.settings
         before, key = me.dataset.status or DatasetStatus(), me.own_want
-        placement = found.placements.get(key)
+        placement = report.placements.get(key)
         use = decision.uses[key].use if key in decision.uses else UsersOfDataset()
         cloned = [
-            (clone, found.placements[one], found.readable[one])
+            (clone, report.placements[clone_key], report.readable[clone_key])
             for clone in decision.clones.get(key, ())
-            for one in (wants.clone_key(namespace=me.key.namespace, name=me.key.name, copy=clone.id),)
-            if one in found.placements
+            for clone_key in (wants.clone_key(namespace=me.key.namespace, name=me.key.name, copy=clone.id),)
+            if clone_key in report.placements
         ]
         brought = [
-            (found.placements[want.key], found.readable[want.key])
+            (report.placements[want.key], report.readable[want.key])
             for want in mount_readers.preload_wants(stores=context.stores, reader=me, now=context.now())
-            if want.key in found.placements
+            if want.key in report.placements
         ]
-        load_seconds = self._load_seconds(me, found)
+        load_seconds = self._load_seconds(me, report)
         eviction, unknown = me.dataset.spec.eviction, decision.standing.unknown
-        clones = [one for _, one, _ in cloned]
+        clones = [placed for _, placed, _ in cloned]
         why = grant_message.granted(
             grant=decision.granted.grant,
             mine=placement,
@@ -255,7 +257,7 @@ class Publisher:
             wait = settings.resync_seconds
         else:
             findings, wait = findings_of(
-                me, found, shared=shared, settings=settings, clock=self._world.clock(), now=context.now()
+                me, report, shared=shared, settings=settings, clock=self._world.clock(), now=context.now()
             )
         findings.append(why)
         wait = min(wait, max(check.seconds_left, 1.0), _until_changed(decision, settings=settings))
@@ -272,11 +274,11 @@ class Publisher:
             )
             wait = min(wait, unusable.retry_after)
         cause = (trouble.reason, trouble.message) if trouble is not None else None
-        findings.append(dataset_conditions.reachable(cause, differs=found.differs))
+        findings.append(dataset_conditions.reachable(cause, differs=report.differs))
         answered, checked = mount.manifests.answered(me.key), before.last_source_check_time
         status = DatasetStatus(
             state=dataset_conditions.state_of(findings),
-            last_source_check_time=found.checked or checked,
+            last_source_check_time=report.checked or checked,
             refreshed=answered if answered is not None else check.answered,
             kept=list(me.kept),
             grant=grant_message.grant_of(mine=[*([placement] if placement else ()), *clones], why=why),
@@ -287,17 +289,17 @@ class Publisher:
         )
         counted = dataset_status.with_data(
             dataset_status.with_use(status, use),
-            held=found.holdings,
+            held=report.holdings,
             placement=placement,
-            progress=found.progress.get(key),
-            readable=found.readable.get(key),
+            progress=report.progress.get(key),
+            readable=report.readable.get(key),
             brought=brought,
             cloned=cloned,
-            failures=found.failures,
-            others=_others(me, found, decision),
+            failures=report.failures,
+            others=_others(me, report, decision),
         )
         await self._write(me.obj, counted, findings, alongside=unwritten_check(checked, now=context.now()))
-        read_on = found.read_on.get(key)
+        read_on = report.read_on.get(key)
         if moved := self._copy_moves.seen(
             me.key,
             placement,
@@ -307,26 +309,26 @@ class Publisher:
             await context.recorder.record(about=me.obj, reason=NODES_CHANGED, message=moved, type_="Normal")
         return wait
 
-    def _load_seconds(self, me: Reader, found: MountReport) -> int | None:
+    def _load_seconds(self, me: Reader, report: MountReport) -> int | None:
         """How long the last load of a Dataset took, as far as that is known."""
-        progress, status, took = found.progress.get(me.own_want), me.dataset.status, None
-        placed = found.placements.get(me.own_want)
+        progress, status, took = report.progress.get(me.own_want), me.dataset.status, None
+        placed = report.placements.get(me.own_want)
         if progress is None or placed is None or not placed.want.load or not progress.wanted_bytes:
             self._load_times.drop(me.key)
         else:
             took = self._load_times.seen(
                 me.key,
                 missing=progress.missing_bytes,
-                wanted=progress.wanted_bytes,
+                total=progress.wanted_bytes,
                 clock=self._world.clock(),
             )
         return took if took is not None else status.load_seconds if status is not None else None
 
     async def mounting(self, obj: Object, path: str, *, uri: str) -> tuple[Object, Dataset]:
         """Write the path into the status before anything is mounted there, so that a deletion always finds it."""
-        wanted = dataset_status.with_data(DatasetStatus(state="Mounting", mount_path=path), held=Holdings())
-        wanted = dataset_status.with_use(wanted, self._use_of(obj))
-        obj = await self._write(obj, wanted, dataset_conditions.mounting(uri))
+        status = dataset_status.with_data(DatasetStatus(state="Mounting", mount_path=path), held=Holdings())
+        status = dataset_status.with_use(status, self._use_of(obj))
+        obj = await self._write(obj, status, dataset_conditions.mounting(uri))
         return obj, Dataset.model_validate(obj)
 
     async def blocked(self, obj: Object, cause: Problem) -> float | None:
@@ -340,39 +342,41 @@ class Publisher:
                 reason=cause.reason, message=cause.message, mounted_too=cause.mounted, uri=cause.uri
             )
         state = "Deleting" if deleting else dataset_conditions.state_of(findings)
-        wanted = dataset_status.remembered(obj, state=state)
+        status = dataset_status.remembered(obj, state=state)
         if cause.nothing_cached:
-            wanted = dataset_status.without_data(wanted)
-        wanted = dataset_status.with_use(wanted, self._use_of(obj))
-        await self._write(obj, wanted, findings)
+            status = dataset_status.without_data(status)
+        status = dataset_status.with_use(status, self._use_of(obj))
+        await self._write(obj, status, findings)
         return None if cause.reason == "InvalidSpec" else cause.retry_after
 
-    async def withdrawn(self, obj: Object, cause: Problem, *, left: Problem | float | None) -> None:
-        """Report that a source may not be used, and what of it is `left` for the Dataset: nothing, what goes within
-        so many seconds, or what a problem says. An event names the pods that keep its volume, each time that others
-        do."""
-        gone = left is None
-        users = left.message if isinstance(left, Problem) else ""
-        known = dataset_status.known_of(obj)
+    async def withdrawn(self, obj: Object, cause: Problem, *, remaining: Problem | float | None) -> None:
+        """Report that a source may not be used, and what `remaining` says of the Dataset's mount and volume: None when
+        they are gone, seconds until the next look at what goes, or why they stay. An event names the pods that keep its
+        volume, each time that others do."""
+        is_gone = remaining is None
+        users = remaining.message if isinstance(remaining, Problem) else ""
+        previous = dataset_status.known_of(obj)
         # Until its volume is gone, its mount is known by its path.
-        path = "" if gone else known.mount_path
-        wanted = dataset_status.without_data(DatasetStatus(state="Failed", mount_path=path, kept=known.kept))
-        wanted = dataset_status.with_use(wanted, self._use_of(obj))
-        said = {condition.message for condition in known.conditions}
-        await self._write(obj, wanted, _given_nothing(obj, cause, still_used_by=users))
+        path = "" if is_gone else previous.mount_path
+        status = dataset_status.without_data(
+            DatasetStatus(state="Failed", mount_path=path, kept=previous.kept)
+        )
+        status = dataset_status.with_use(status, self._use_of(obj))
+        messages = {condition.message for condition in previous.conditions}
+        await self._write(obj, status, _given_nothing(obj, cause, still_used_by=users))
         full_message = shorten(f"{cause.message}; {users}")
-        if isinstance(left, Problem) and left.used and full_message not in said:
-            text = f"{cause.reason}, and {left.message}"
+        if isinstance(remaining, Problem) and remaining.used and full_message not in messages:
+            text = f"{cause.reason}, and {remaining.message}"
             await self._world.context.recorder.record(
                 about=obj, reason=VOLUME_IN_USE, message=text, type_="Warning"
             )
 
     async def _note_use(self, obj: Object) -> None:
         """Report who uses a Dataset of which nothing else can be said now."""
-        known = dataset_status.known_of(obj)
+        status = dataset_status.known_of(obj)
         # A spec that was not looked at yet must not seem to have been.
-        if known.observed_generation == int(obj["metadata"].get("generation", 0)):
-            await self._write(obj, dataset_status.with_use(known, self._use_of(obj)), [])
+        if status.observed_generation == int(obj["metadata"].get("generation", 0)):
+            await self._write(obj, dataset_status.with_use(status, self._use_of(obj)), [])
 
     def _use_of(self, obj: Object) -> UsersOfDataset:
         context, (namespace, name) = self._world.context, object_key(obj)
@@ -418,22 +422,24 @@ class Publisher:
 
 
 def _given_nothing(obj: Object, cause: Problem, *, still_used_by: str = "") -> list[Finding]:
-    known = {condition.type for condition in conditions_of(obj)}
+    types = {condition.type for condition in conditions_of(obj)}
     return dataset_conditions.given_nothing(
-        reason=cause.reason, message=cause.message, known=known, still_used_by=still_used_by
+        reason=cause.reason, message=cause.message, known=types, still_used_by=still_used_by
     )
 
 
-def _others(me: Reader, found: MountReport, decision: MountDecision) -> OtherTenants | None:
+def _others(me: Reader, report: MountReport, decision: MountDecision) -> OtherTenants | None:
     """What other namespaces have of the mount of a Dataset."""
-    if found.listed is None:
+    if report.listed is None:
         return None
     return other_tenants(
         namespace=me.key.namespace,
         datasets=decision.uses,
         placements=decision.placements,
-        states={node: state for node, state in found.states.items() if state.manifest == found.listed.digest},
-        sizes=found.listed.totals.sizes,
+        states={
+            node: state for node, state in report.states.items() if state.manifest == report.listed.digest
+        },
+        sizes=report.listed.totals.sizes,
     )
 
 

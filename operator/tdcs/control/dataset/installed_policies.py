@@ -17,13 +17,13 @@ def installed_policies() -> Mapping[str, Policy]:
     One that cannot be loaded is left out, with a line in the log: Datasets that name it say that it is missing.
     """
     # The default works without the package's metadata too, as in a checkout that was installed before an entry point.
-    found: dict[str, Policy] = {"LRU": lru}
+    policies: dict[str, Policy] = {"LRU": lru}
     for point in entry_points(group=ENTRY_POINTS):
         try:
-            found[point.name] = _Guarded(name=point.name, policy=point.load())
+            policies[point.name] = _Guarded(name=point.name, policy=point.load())
         except Exception:
             _log.exception("the eviction policy %s (%s) cannot be loaded", point.name, point.value)
-    return MappingProxyType(found)
+    return MappingProxyType(policies)
 
 
 class _Guarded:
@@ -38,10 +38,10 @@ class _Guarded:
 
     def __call__(self, candidate: EvictionCandidate) -> float:
         try:
-            found = float(self._policy(candidate))
-            if math.isfinite(found):
-                return found
-            raise ValueError(f"{found} is no time")
+            time = float(self._policy(candidate))
+            if math.isfinite(time):
+                return time
+            raise ValueError(f"{time} is no time")
         except Exception:
             if not self._reported:
                 _log.exception(

@@ -28,16 +28,16 @@ class ReadFailures:
         """Make an event of it, if its mount has a Dataset and there was none a moment ago."""
         now, mount = self._clock(), (failure.cluster, failure.mount)
         self._reported = {key: at for key, at in self._reported.items() if now - at < PAUSE_SECONDS}
-        found = [
+        datasets = [
             dataset
             for dataset in self._context.stores.datasets.values()
             if names.cache_cluster_of(dataset) == failure.cluster
             and (dataset.get("status") or {}).get("mountPath") == failure.mount
         ]
-        if mount in self._reported or not found:
+        if mount in self._reported or not datasets:
             return
         self._reported[mount] = now
-        for dataset in found:
+        for dataset in datasets:
             await self._context.recorder.record(
                 about=dataset, reason="ReadFailed", message=describe(failure), type_="Warning"
             )

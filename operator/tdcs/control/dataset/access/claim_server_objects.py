@@ -125,9 +125,9 @@ def job(source: Source, where: ClaimFolder, *, name: str, by: str, claim: Object
     }
 
 
-def secret(made: Object, *, token: str, pair: KeyPair) -> Object:
+def secret(job: Object, *, token: str, pair: KeyPair) -> Object:
     """The Secret of a Job that was made."""
-    metadata = made["metadata"]
+    metadata = job["metadata"]
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": metadata["name"], "uid": metadata["uid"]}
     data = {TOKEN_FILE: token.encode(), CERTIFICATE_FILE: pair.certificate, KEY_FILE: pair.key}
     return {

@@ -108,7 +108,7 @@ class ClaimServers:
         self._port: Final = port
         self._clock: Final = clock
         self._process: Final = secrets.token_hex(6)
-        self._made = 0
+        self._serial = 0
         self._servers: Final[dict[str, _Server]] = {}
         self._ends: Final = set[asyncio.Task[None]]()
 
@@ -127,9 +127,9 @@ class ClaimServers:
             self.release(by)
             return None
         server = self._of(source)
-        for other in self._servers.values():
-            if other is not server:
-                self._leave(other, by)
+        for other_server in self._servers.values():
+            if other_server is not server:
+                self._leave(other_server, by)
         server.users[by] = on_change
         return server.answer if isinstance(server.answer, Source) else None
 
@@ -211,11 +211,11 @@ class ClaimServers:
         key, now = self._key(source), self._clock()
         server = self._servers.get(key)
         if server is None:
-            self._made += 1
+            self._serial += 1
             server = _Server(
                 source=source,
                 where=claim_folder(source.uri, source.options),
-                name=f"tdcs-claim-{key}-{self._process}-{self._made}",
+                name=f"tdcs-claim-{key}-{self._process}-{self._serial}",
                 token=secrets.token_urlsafe(32),
                 pair=make_own_certificate(
                     name=names.COMPONENT_CLAIM_SERVER,
@@ -293,7 +293,7 @@ class ClaimServers:
         return waits_for(pods, warnings=await self._warnings(server, job, pods))
 
     async def _create(self, server: _Server, claim: Object) -> Object:
-        wanted = claim_server_objects.job(
+        job = claim_server_objects.job(
             server.source,
             server.where,
             name=server.name,
@@ -301,21 +301,21 @@ class ClaimServers:
             claim=claim,
             image=self._image,
         )
-        made = await self._api.create(JOBS, obj=wanted)
+        live_job = await self._api.create(JOBS, obj=job)
         server.is_made = True
-        return made
+        return live_job
 
     async def _begin_again(self, server: _Server) -> None:
         """Remove what there is. The next one has another name: the Secret goes a while after its Job."""
         await self._delete(server.where, server.name)
-        self._made += 1
-        server.name, server.is_made = f"{server.name.rpartition('-')[0]}-{self._made}", False
+        self._serial += 1
+        server.name, server.is_made = f"{server.name.rpartition('-')[0]}-{self._serial}", False
 
     async def _release(self, server: _Server, job: Object) -> None:
         """Let the pod begin, once its Secret is there."""
-        wanted = claim_server_objects.secret(job, token=server.token, pair=server.pair)
+        secret = claim_server_objects.secret(job, token=server.token, pair=server.pair)
         with suppress(ConflictError):  # of an attempt before this one
-            await self._api.create(SECRETS, obj=wanted)
+            await self._api.create(SECRETS, obj=secret)
         patch = {"spec": {"suspend": False}}
         await self._api.merge(JOBS, name=server.name, namespace=server.where.namespace, patch=patch)
 
@@ -329,35 +329,35 @@ class ClaimServers:
         )
 
     async def _pods(self, server: _Server, job: Object) -> list[Object]:
-        found = await self._api.list(
+        pods = await self._api.list(
             PODS,
             namespace=server.where.namespace,
             labels=f"batch.kubernetes.io/job-name={server.name}",
         )
-        return [pod for pod in found.items if is_made_for(pod, job=job)]
+        return [pod for pod in pods.items if is_made_for(pod, job=job)]
 
     async def _warnings(self, server: _Server, job: Object, pods: list[Object]) -> list[Object]:
         """Warnings about the newest pod, or the Job where there is none, the newest last."""
         newest = max(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")), default=job)
         uid = newest["metadata"].get("uid", "")
-        found = await self._api.list(
+        events = await self._api.list(
             EVENTS, namespace=server.where.namespace, fields=f"involvedObject.uid={uid},type=Warning"
         )
-        mine = [each for each in found.items if (each.get("involvedObject") or {}).get("uid") == uid]
-        return sorted(mine, key=lambda each: str(each.get("lastTimestamp") or each.get("eventTime") or ""))
+        mine = [event for event in events.items if (event.get("involvedObject") or {}).get("uid") == uid]
+        return sorted(mine, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""))
 
     async def _remove_earlier(self, key: str, server: _Server) -> None:
         """Remove what an earlier process has made for the same folder: its token died with it."""
-        found = await self._api.list(
+        jobs = await self._api.list(
             JOBS, namespace=server.where.namespace, labels=f"{names.LABEL_SERVED_CLAIM}={key}"
         )
-        for each in found.items:
-            labels = each["metadata"].get("labels") or {}
+        for job in jobs.items:
+            labels = job["metadata"].get("labels") or {}
             if (
                 labels.get(names.LABEL_SERVED_CLAIM) == key
                 and labels.get(names.LABEL_SERVED_BY) != self._process
             ):
-                await self._delete(server.where, each["metadata"]["name"])
+                await self._delete(server.where, job["metadata"]["name"])
 
     async def _remove(self, where: ClaimFolder, name: str) -> None:
         while True:

@@ -46,10 +46,10 @@ def why_kept(claim: Object, *, users: str, meanwhile: str) -> str:
             f"the claim {namespace}/{name} is still used by {users}; {meanwhile}: end these pods, or delete "
             "their TrainingJobs"
         )
-    kept = ", ".join(claim["metadata"].get("finalizers") or ()) or "none"
+    finalizers = ", ".join(claim["metadata"].get("finalizers") or ()) or "none"
     return (
         f"the claim {namespace}/{name} is being deleted, no pod with a node names it, and it is still there "
-        f"(finalizers: {kept}): if that lasts, see kubectl describe pvc -n {namespace} {name}"
+        f"(finalizers: {finalizers}): if that lasts, see kubectl describe pvc -n {namespace} {name}"
     )
 
 
@@ -64,7 +64,7 @@ def in_words(users: Iterable[Object], *, namespace: str, claim: str) -> str:
     has not ended. Each TrainingJob is named once, with one of its pods.
     """
     mine = sorted(
-        (one for one in _of_claim(users, namespace=namespace, claim=claim) if not one["ended"]),
+        (user for user in _of_claim(users, namespace=namespace, claim=claim) if not user["ended"]),
         key=lambda user: str(user["metadata"]["name"]),
     )
     if not mine:
@@ -85,8 +85,8 @@ def _described(pods: list[Object]) -> str:
     first = pods[0]
     if not first["job"]:
         return f"pod {first['metadata']['name']}"
-    others = f" and {len(pods) - 1} more" if len(pods) > 1 else ""
-    return f"TrainingJob {first['job']} (pod {first['metadata']['name']}{others})"
+    more = f" and {len(pods) - 1} more" if len(pods) > 1 else ""
+    return f"TrainingJob {first['job']} (pod {first['metadata']['name']}{more})"
 
 
 def _of_claim(users: Iterable[Object], *, namespace: str, claim: str) -> list[Object]:

@@ -34,7 +34,7 @@ class ClusterNetworks:
         self._api: Final = api
         self._nodes: Final = nodes
         self._settings: Final = settings
-        self._said = False
+        self._is_warned = False
         self.texts: tuple[str, ...] = ()
 
     @property
@@ -49,24 +49,28 @@ class ClusterNetworks:
     def _of_nodes(self) -> Iterator[str]:
         for node in self._nodes.values():
             spec, status = node.get("spec") or {}, node.get("status") or {}
-            yield from (str(each) for each in spec.get("podCIDRs") or [spec.get("podCIDR")] if each)
-            for each in status.get("addresses") or ():
-                if each.get("type") in {"InternalIP", "ExternalIP"}:
-                    yield str(each.get("address"))
+            yield from (str(cidr) for cidr in spec.get("podCIDRs") or [spec.get("podCIDR")] if cidr)
+            for address in status.get("addresses") or ():
+                if address.get("type") in {"InternalIP", "ExternalIP"}:
+                    yield str(address.get("address"))
 
     async def read(self) -> None:
         """Read them now. Those that were read last count where the API server names none; raises KubeError when it does
         not answer."""
         try:
-            found = await self._listed()
+            service_cidrs = await self._listed()
         except (NotFoundError, ForbiddenError) as error:
-            if not self._said:
+            if not self._is_warned:
                 _log.warning(
                     "the networks of Services are not known: %s; name them (internalNetworks)", error
                 )
-            self._said = True
+            self._is_warned = True
             return
-        self.texts = tuple(str(cidr) for one in found for cidr in (one.get("spec") or {}).get("cidrs") or ())
+        self.texts = tuple(
+            str(cidr)
+            for service_cidr in service_cidrs
+            for cidr in (service_cidr.get("spec") or {}).get("cidrs") or ()
+        )
 
     async def _listed(self) -> list[Object]:
         try:

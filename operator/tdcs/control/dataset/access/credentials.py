@@ -52,13 +52,13 @@ async def read_credentials(
         )
     scheme = parse_source_uri(spec.source.uri).scheme
     if secret is None:
-        wanted = f"the keys {names.SECRET_ACCESS_KEY_ID} and {names.SECRET_SECRET_ACCESS_KEY}"
+        needed_keys = f"the keys {names.SECRET_ACCESS_KEY_ID} and {names.SECRET_SECRET_ACCESS_KEY}"
         if scheme != "s3":
             keys = {"gs": names.SECRET_KEY_FILE, "az": names.SECRET_ACCOUNT_KEY}
-            wanted = f"the key {keys.get(scheme, names.SECRET_TOKEN)}"
+            needed_keys = f"the key {keys.get(scheme, names.SECRET_TOKEN)}"
         return Refusal(
             reason="SecretNotFound",
-            message=f"{where} does not exist: create it with {wanted}, or correct the reference",
+            message=f"{where} does not exist: create it with {needed_keys}, or correct the reference",
             retry_after=RETRY_SOON,
         )
     data = secret.get("data") or {}
@@ -68,11 +68,13 @@ async def read_credentials(
         return _of_azure(data, where)
     if scheme != "s3":
         return _of_web(data, where)
-    found = {key: _value(data, key) for key in (names.SECRET_ACCESS_KEY_ID, names.SECRET_SECRET_ACCESS_KEY)}
-    for key, value in found.items():
+    account_keys = {
+        key: _value(data, key) for key in (names.SECRET_ACCESS_KEY_ID, names.SECRET_SECRET_ACCESS_KEY)
+    }
+    for key, value in account_keys.items():
         if not value:
             return _incomplete(f"{where} has no usable value under the key {key}: add it")
-    token, account = _value(data, names.SECRET_SESSION_TOKEN), found[names.SECRET_ACCESS_KEY_ID]
+    token, account = _value(data, names.SECRET_SESSION_TOKEN), account_keys[names.SECRET_ACCESS_KEY_ID]
     if not token and names.SECRET_SESSION_TOKEN in data:
         return _incomplete(
             f"{where} has no usable value under the key {names.SECRET_SESSION_TOKEN}: put the token there, or remove "
@@ -86,7 +88,7 @@ async def read_credentials(
         )
     return Credentials(
         access_key_id=account,
-        secret_access_key=found[names.SECRET_SECRET_ACCESS_KEY],
+        secret_access_key=account_keys[names.SECRET_SECRET_ACCESS_KEY],
         session_token=token,
     )
 
@@ -113,38 +115,40 @@ def _of_google(data: Mapping[str, str], where: str) -> Credentials | Refusal:
     file = f"the key {names.SECRET_KEY_FILE} of {where}"
     again = "create a key of the account (gcloud iam service-accounts keys create), and put its file there"
     try:
-        found = msgspec.json.decode(text, type=_KeyFile)
+        key_file = msgspec.json.decode(text, type=_KeyFile)
     except msgspec.MsgspecError:  # which may quote what it has found
         return _incomplete(f"{file} is no JSON as Google writes it: {again}")
-    if found.type != "service_account":
-        kind = f"of the type {found.type}" if found.type in _GOOGLES_TYPES else "of no type that is known"
+    if key_file.type != "service_account":
+        kind = (
+            f"of the type {key_file.type}" if key_file.type in _GOOGLES_TYPES else "of no type that is known"
+        )
         return _incomplete(f"{file} is {kind}, and a service account's is needed: {again}")
-    if not found.client_email:
+    if not key_file.client_email:
         return _incomplete(f"{file} has no client_email: {again}")
     try:
-        private_key(found.private_key)
+        private_key(key_file.private_key)
     except ValueError as error:
         return _incomplete(f"{file} has a private_key that cannot be used ({error}): {again}")
     return Credentials(
-        access_key_id=found.client_email,
-        secret_access_key=found.private_key,
-        session_token=found.private_key_id,
+        access_key_id=key_file.client_email,
+        secret_access_key=key_file.private_key,
+        session_token=key_file.private_key_id,
     )
 
 
 def _of_azure(data: Mapping[str, str], where: str) -> Credentials | Refusal:
     """An account's key, a shared access signature, or a bearer token."""
-    given = [
+    keys = [
         key for key in (names.SECRET_ACCOUNT_KEY, names.SECRET_SAS_TOKEN, names.SECRET_TOKEN) if key in data
     ]
-    if len(given) != 1:
-        several = f"has {' and '.join(given)}, of which one counts" if given else "has none of them"
+    if len(keys) != 1:
+        several = f"has {' and '.join(keys)}, of which one counts" if keys else "has none of them"
         return _incomplete(
             f"{where} {several}: leave in it either {names.SECRET_ACCOUNT_KEY}, a key of the storage account, or "
             f"{names.SECRET_SAS_TOKEN}, a shared access signature, or {names.SECRET_TOKEN}, an access token"
         )
-    value = _value(data, given[0])
-    if given[0] == names.SECRET_ACCOUNT_KEY:
+    value = _value(data, keys[0])
+    if keys[0] == names.SECRET_ACCOUNT_KEY:
         try:
             account_key(value)
         except ValueError as error:
@@ -153,11 +157,11 @@ def _of_azure(data: Mapping[str, str], where: str) -> Credentials | Refusal:
                 "account keys list)"
             )
         return Credentials(access_key_id="", secret_access_key=value)
-    shared = given[0] == names.SECRET_SAS_TOKEN
+    shared = keys[0] == names.SECRET_SAS_TOKEN
     token = value.removeprefix("?")
     if not token or not _PLAIN.fullmatch(token) or is_shared_access(token) is not shared:
         form = "the query of the URL, from sv= on, with its sig=" if shared else "without 'Bearer' before it"
-        return _incomplete(f"{where} has no usable {given[0]}: write it as Azure gives it, {form}")
+        return _incomplete(f"{where} has no usable {keys[0]}: write it as Azure gives it, {form}")
     return Credentials(access_key_id="", secret_access_key="", session_token=token)
 
 

@@ -47,7 +47,7 @@ class ClaimTimes:
     def __init__(self, *, clock: Callable[[], float]) -> None:
         self._clock: Final = clock
         self._lost: Final[dict[WorkKey, float]] = {}
-        self._made: Final[dict[WorkKey, deque[float]]] = {}
+        self._claim_times: Final[dict[WorkKey, deque[float]]] = {}
 
     def until_released(self, key: WorkKey, *, lost: bool) -> float:
         """Seconds until the next look at a volume that has lost its claim and is not released yet; 0 when it has not:
@@ -61,17 +61,17 @@ class ClaimTimes:
 
     def until_next(self, key: WorkKey) -> float:
         """Seconds until another claim may be made; 0 for now. The first one that is lost is made again at once."""
-        made, now = self._made.get(key), self._clock()
-        if made is None or len(made) < 2 or now - made[0] > RECENT_SECONDS:
+        times, now = self._claim_times.get(key), self._clock()
+        if times is None or len(times) < 2 or now - times[0] > RECENT_SECONDS:
             return 0.0
-        return max(made[-1] + SLOW_RETRY - now, 0.0)
+        return max(times[-1] + SLOW_RETRY - now, 0.0)
 
     def made(self, key: WorkKey) -> None:
-        self._made.setdefault(key, deque(maxlen=2)).append(self._clock())
+        self._claim_times.setdefault(key, deque(maxlen=2)).append(self._clock())
 
     def drop(self, key: WorkKey) -> None:
         self._lost.pop(key, None)
-        self._made.pop(key, None)
+        self._claim_times.pop(key, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,13 +93,15 @@ async def find(*, context: Context, obj: Object) -> VolumeAndClaim | Problem:
     The other object is left as it is. The volume of an earlier Dataset of that name, perhaps of another tenant, is
     deleted: it leads to what that one could read.
     """
-    found = await _read(context, obj)
-    live, claimed = found.volume, found.claim
-    for resource, one in ((PERSISTENT_VOLUMES, live), (PERSISTENT_VOLUME_CLAIMS, claimed)):
-        if one is not None and not belongs(one, obj):
-            return Problem(reason="NameTaken", message=str(foreign(resource=resource, live=one, owner=obj)))
+    pair = await _read(context, obj)
+    live, claimed = pair.volume, pair.claim
+    for resource, live_object in ((PERSISTENT_VOLUMES, live), (PERSISTENT_VOLUME_CLAIMS, claimed)):
+        if live_object is not None and not belongs(live_object, obj):
+            return Problem(
+                reason="NameTaken", message=str(foreign(resource=resource, live=live_object, owner=obj))
+            )
     if live is None or volume_objects.is_own(volume=live, claim=claimed, dataset=obj):
-        return found
+        return pair
     await _delete_volume(context, live)
     name = live["metadata"]["name"]
     if await context.api.get(PERSISTENT_VOLUMES, name=name) is None:
@@ -187,7 +189,7 @@ def _refused(error: KubeError, obj: Object) -> str:
 async def _provide(
     context: Context,
     obj: Object,
-    found: VolumeAndClaim,
+    pair: VolumeAndClaim,
     times: ClaimTimes,
     *,
     cluster: str,
@@ -195,7 +197,7 @@ async def _provide(
     storage: str,
 ) -> float:
     """One step; gives the seconds until the next look is due, 0 when pods can use the claim."""
-    live, bound, key = found.volume, found.claim, WorkKey(DATASETS, *object_key(obj))
+    live, bound, key = pair.volume, pair.claim, WorkKey(DATASETS, *object_key(obj))
     lost = live is not None and volume_objects.has_deleted_claim(volume=live, claim=bound)
     if wait := times.until_released(key, lost=lost):
         return wait
@@ -206,29 +208,29 @@ async def _provide(
         live = None
     if live is not None and bound is not None:
         storage = live["spec"]["capacity"]["storage"]
-    known = live["spec"].get("csi", {}).get("volumeAttributes") if live is not None else None
-    wanted = volume_objects.volume(
+    attributes = live["spec"].get("csi", {}).get("volumeAttributes") if live is not None else None
+    volume = volume_objects.volume(
         dataset=obj,
         storage=storage,
         # They cannot be changed, and the cache's tiers can.
-        attributes=known
+        attributes=attributes
         or volume_objects.attributes(cluster=cluster, path=path, tiers=_tiers(context, cluster)),
     )
     new = live is None
-    live = await context.applier.apply(PERSISTENT_VOLUMES, wanted=wanted, live=live, owner=obj)
+    live = await context.applier.apply(PERSISTENT_VOLUMES, wanted=volume, live=live, owner=obj)
     if new:
         _audit.info("%s has a volume of %s in CacheCluster %s", key, path, cluster)
     if bound is not None and volume_objects.is_lost(bound):
         return await _restore(context, obj, volume=live, claim=bound)
     if volume_objects.is_unseen(live, now=context.now()):
         return QUICK_RETRY
-    asked = bound["spec"]["resources"]["requests"]["storage"] if bound is not None else storage
+    size = bound["spec"]["resources"]["requests"]["storage"] if bound is not None else storage
     nudged = volume_objects.needs_nudge(claimed=bound, bound=live)
-    wanted = volume_objects.claim(dataset=obj, storage=asked, nudged=nudged)
-    made = await context.applier.apply(PERSISTENT_VOLUME_CLAIMS, wanted=wanted, live=bound, owner=obj)
+    claim = volume_objects.claim(dataset=obj, storage=size, nudged=nudged)
+    live_claim = await context.applier.apply(PERSISTENT_VOLUME_CLAIMS, wanted=claim, live=bound, owner=obj)
     if bound is None:
         times.made(key)
-    return QUICK_RETRY if volume_objects.is_unseen(made, now=context.now()) else 0.0
+    return QUICK_RETRY if volume_objects.is_unseen(live_claim, now=context.now()) else 0.0
 
 
 async def _restore(context: Context, obj: Object, *, volume: Object, claim: Object) -> float:
@@ -241,9 +243,9 @@ async def _restore(context: Context, obj: Object, *, volume: Object, claim: Obje
     reserved = {"spec": {"claimRef": {"uid": claim["metadata"]["uid"]}}}
     await context.api.merge(PERSISTENT_VOLUMES, name=volume["metadata"]["name"], patch=reserved)
     # A change of the claim has the volume controller look at it at once.
-    asked = claim["spec"]["resources"]["requests"]["storage"]
-    wanted = volume_objects.claim(dataset=obj, storage=asked, nudged=True)
-    await context.applier.apply(PERSISTENT_VOLUME_CLAIMS, wanted=wanted, live=claim, owner=obj)
+    size = claim["spec"]["resources"]["requests"]["storage"]
+    nudged_claim = volume_objects.claim(dataset=obj, storage=size, nudged=True)
+    await context.applier.apply(PERSISTENT_VOLUME_CLAIMS, wanted=nudged_claim, live=claim, owner=obj)
     return POLL
 
 
@@ -252,9 +254,9 @@ async def delete(
 ) -> float | Problem | None:
     """One step towards no claim and no volume of a Dataset: seconds until the next look, None when both are gone, or
     who still uses the claim. `meanwhile`: what becomes of these."""
-    found, (namespace, name) = await _read(context, obj), object_key(obj)
-    if found.claim is not None and belongs(found.claim, obj):
-        metadata = found.claim["metadata"]
+    pair, (namespace, name) = await _read(context, obj), object_key(obj)
+    if pair.claim is not None and belongs(pair.claim, obj):
+        metadata = pair.claim["metadata"]
         if not metadata.get("deletionTimestamp"):
             await context.api.delete(
                 PERSISTENT_VOLUME_CLAIMS, name=name, namespace=namespace, uid=metadata["uid"]
@@ -264,16 +266,16 @@ async def delete(
             PODS, namespace=namespace, fields=claim_users.ON_A_NODE, keep=claim_users.user_of
         )
         if claim_users.only_ended(pods.items, namespace=namespace, claim=name):
-            await _let_go(context, found.claim)
+            await _let_go(context, pair.claim)
             return POLL
         users = claim_users.in_words(pods.items, namespace=namespace, claim=name)
-        message = claim_users.why_kept(found.claim, users=users, meanwhile=meanwhile)
+        message = claim_users.why_kept(pair.claim, users=users, meanwhile=meanwhile)
         return Problem(
             reason="InUse", message=message, retry_after=RETRY_SOON, mounted=True, used=bool(users)
         )
     context.applier.drop_applied(PERSISTENT_VOLUME_CLAIMS, namespace=namespace, name=name)
-    if found.volume is not None and belongs(found.volume, obj):
-        await _delete_volume(context, found.volume)
+    if pair.volume is not None and belongs(pair.volume, obj):
+        await _delete_volume(context, pair.volume)
         return POLL
     volume_name = names.volume_name(namespace=namespace, dataset=name)
     context.applier.drop_applied(PERSISTENT_VOLUMES, namespace="", name=volume_name)
@@ -284,7 +286,7 @@ async def _let_go(context: Context, claim: Object) -> None:
     """Take Kubernetes' protection from a claim that only ended pods name: it would wait until somebody deletes them,
     and nothing of them runs, or will again."""
     metadata = claim["metadata"]
-    finalizers = [one for one in metadata.get("finalizers") or () if one != PVC_PROTECTION]
+    finalizers = [finalizer for finalizer in metadata.get("finalizers") or () if finalizer != PVC_PROTECTION]
     patch = {"metadata": {"resourceVersion": metadata["resourceVersion"], "finalizers": finalizers}}
     await context.api.merge(
         PERSISTENT_VOLUME_CLAIMS, name=metadata["name"], namespace=metadata["namespace"], patch=patch

@@ -76,7 +76,7 @@ class Identities:
         self._exchange: Final = exchange
         self._places: Final = asyncio.Semaphore(_AT_ONCE)
         self._share: Final = NamespaceShare(_OF_ONE_NAMESPACE)
-        self._known: Final[dict[Place, _Identity]] = {}
+        self._identities: Final[dict[Place, _Identity]] = {}
         self._used: Final[dict[WorkKey, Place]] = {}
 
     async def read(
@@ -121,41 +121,41 @@ class Identities:
     def seconds_left(self, key: WorkKey) -> float | None:
         """Until a Dataset's keys are renewed; None where it has none, or that is under way."""
         place = self._used.get(key)
-        known = self._known.get(place) if place is not None else None
-        if known is None or known.work is not None:
+        identity = self._identities.get(place) if place is not None else None
+        if identity is None or identity.work is not None:
             return None
-        return max(known.due_at - self._clock(), 0.0)
+        return max(identity.due_at - self._clock(), 0.0)
 
     def drop(self, key: WorkKey) -> None:
         """A Dataset uses no account any more, or is gone."""
         place = self._used.pop(key, None)
-        known = self._known.get(place) if place is not None else None
-        if place is None or known is None:
+        identity = self._identities.get(place) if place is not None else None
+        if place is None or identity is None:
             return
-        known.users.discard(key)
-        if not known.users and known.work is None:
-            del self._known[place]
+        identity.users.discard(key)
+        if not identity.users and identity.work is None:
+            del self._identities[place]
 
     async def close(self) -> None:
         await asyncio.gather(
-            *(known.work.cancel() for known in self._known.values() if known.work is not None)
+            *(identity.work.cancel() for identity in self._identities.values() if identity.work is not None)
         )
 
     def _look(self, key: WorkKey, place: Place, *, where: str) -> Credentials | Refusal | None:
         if self._used.get(key, place) != place:
             self.drop(key)
         self._used[key] = place
-        known = self._known.setdefault(place, _Identity())
-        known.users.add(key)
-        if known.work is not None and not known.work.running:
-            self._take(known, place, where)
-        if known.work is None and self._clock() >= known.due_at:
-            known.work = BackgroundTask(
+        identity = self._identities.setdefault(place, _Identity())
+        identity.users.add(key)
+        if identity.work is not None and not identity.work.running:
+            self._take(identity, place, where)
+        if identity.work is None and self._clock() >= identity.due_at:
+            identity.work = BackgroundTask(
                 self._issue(place), name=f"identity of {where}", on_done=lambda: self._wake(place)
             )
-        if known.keys is not None and self._clock() < known.valid_until:
-            return known.keys
-        return known.refusal
+        if identity.keys is not None and self._clock() < identity.valid_until:
+            return identity.keys
+        return identity.refusal
 
     async def _issue(self, place: Place) -> IssuedKeys:
         namespace, name, _, plan, ca_bundle, proxy = place
@@ -173,46 +173,46 @@ class Identities:
                 now=datetime.now(UTC),
             )
 
-    def _take(self, known: _Identity, place: Place, where: str) -> None:
-        work, known.work = known.work, None
+    def _take(self, identity: _Identity, place: Place, where: str) -> None:
+        work, identity.work = identity.work, None
         assert work is not None
         namespace, name, uid, plan, *_ = place
         now = self._clock()
-        known.due_at = now + RETRY_LATER
+        identity.due_at = now + RETRY_LATER
         try:
             issued = work.result()
         except ForbiddenError:
-            known.keys, known.refusal = None, self._forbidden(where, namespace=namespace, name=name)
+            identity.keys, identity.refusal = None, self._forbidden(where, namespace=namespace, name=name)
         except NotFoundError:
-            known.keys = None
-            known.refusal = Refusal(
+            identity.keys = None
+            identity.refusal = Refusal(
                 reason="IdentityNotFound", message=f"{where} is gone", retry_after=RETRY_SOON
             )
         except KubeError as error:
-            known.refusal = _unanswered(f"the API server gives no token of {where}: {error}")
+            identity.refusal = _unanswered(f"the API server gives no token of {where}: {error}")
         except ExchangeError as error:
             if error.refused:
-                known.keys, known.refusal = None, _refused(where, plan, str(error))
+                identity.keys, identity.refusal = None, _refused(where, plan, str(error))
             else:
-                known.refusal = _unanswered(
+                identity.refusal = _unanswered(
                     f"{where} has no keys, as {plan.provider.value} gives none: {error}. See that the operator can "
                     "reach it (NetworkPolicies, spec.sources[].identity.endpoint of the CacheCluster); it is asked "
                     "again"
                 )
         else:
             owner = f"{namespace}/{name} {uid} {plan.role} {plan.provider_name}"
-            known.keys, known.refusal = replace(issued.keys, owner=owner), None
-            known.valid_until = now + issued.seconds
-            known.due_at = now + max(issued.seconds * RENEWED_AT, 1.0)
+            identity.keys, identity.refusal = replace(issued.keys, owner=owner), None
+            identity.valid_until = now + issued.seconds
+            identity.due_at = now + max(issued.seconds * RENEWED_AT, 1.0)
             _log.info("%s has keys of %s for %d s", where, plan.provider.value, issued.seconds)
 
     def _wake(self, place: Place) -> None:
-        known = self._known.get(place)
-        if known is None:
+        identity = self._identities.get(place)
+        if identity is None:
             return
-        if not known.users:
-            del self._known[place]
-        for key in known.users:
+        if not identity.users:
+            del self._identities[place]
+        for key in identity.users:
             self._context.queue.add(key)
 
     def _forbidden(self, where: str, *, namespace: str, name: str) -> Refusal:
@@ -232,12 +232,12 @@ def _place(account: Object, plan: TokenExchange, ca_bundle: str, proxy: str) -> 
     return metadata["namespace"], metadata["name"], metadata["uid"], plan, ca_bundle, proxy
 
 
-def _refused(where: str, plan: TokenExchange, said: str) -> Refusal:
-    whom = plan.role or plan.provider_name
+def _refused(where: str, plan: TokenExchange, answer: str) -> Refusal:
+    role = plan.role or plan.provider_name
     return Refusal(
         reason="IdentityRefused",
-        message=f"{where} is not taken for {whom}: {said}. Let {plan.provider.value} trust tokens of this account for "
-        f"the audience {plan.audience}, or correct its annotations",
+        message=f"{where} is not taken for {role}: {answer}. Let {plan.provider.value} trust tokens of this account "
+        f"for the audience {plan.audience}, or correct its annotations",
         retry_after=RETRY_LATER,
     )
 

@@ -90,23 +90,23 @@ class KeyChecks:
         if source is None or source.credentials is None:
             return None
         mark, now = mount_identity.mark(source), self._clock()
-        known = self._checks.get(key)
-        if known is not None and known.work is not None and not known.work.running:
-            self._take(known)
-        if known is None:
+        check = self._checks.get(key)
+        if check is not None and check.work is not None and not check.work.running:
+            self._take(check)
+        if check is None:
             spread = 0.0 if soon else zlib.crc32(str(key).encode()) / (1 << 32)
-            known = self._checks[key] = _Check(mark=mark, due_at=now + self._seconds * spread)
-        elif known.mark != mark and known.work is None:
+            check = self._checks[key] = _Check(mark=mark, due_at=now + self._seconds * spread)
+        elif check.mark != mark and check.work is None:
             # What was refused stays so until the source has taken other keys: else a change would begin it again.
-            known.mark, known.answer, known.due_at = mark, KeysAnswer.AWAITED, now
-        if awaited and not known.awaited:
-            known.due_at = now
+            check.mark, check.answer, check.due_at = mark, KeysAnswer.AWAITED, now
+        if awaited and not check.awaited:
+            check.due_at = now
         if doubted:
-            known.due_at = min(known.due_at, known.began_at + RETRY_LATER)
-        known.awaited = awaited
-        if known.work is None and now >= known.due_at:
-            self._begin(key, known, source, check_keys)
-        return known.trouble
+            check.due_at = min(check.due_at, check.began_at + RETRY_LATER)
+        check.awaited = awaited
+        if check.work is None and now >= check.due_at:
+            self._begin(key, check, source, check_keys)
+        return check.trouble
 
     def join_doubt(self, key: WorkKey, source: Source, *, check_keys: CheckKeys) -> Refusal | None:
         """Why a Dataset may not join a mount that was made for others; None when it may. Asks the source at once: that
@@ -124,60 +124,60 @@ class KeyChecks:
         """What the source says of these keys of a Dataset. One that needs no keys takes none, which is an answer."""
         if source is not None and source.credentials is None:
             return KeysAnswer.TAKEN
-        known = self._checks.get(key)
-        if known is None or source is None or known.mark != mount_identity.mark(source):
+        check = self._checks.get(key)
+        if check is None or source is None or check.mark != mount_identity.mark(source):
             return KeysAnswer.AWAITED
-        return known.answer
+        return check.answer
 
     def is_asking(self, key: WorkKey) -> bool:
-        known = self._checks.get(key)
-        return known is not None and known.work is not None
+        check = self._checks.get(key)
+        return check is not None and check.work is not None
 
     def patience_left(self, key: WorkKey) -> float:
         """Seconds for which nothing is said of a Dataset yet, because a source has just been asked about it; else 0."""
-        known = self._checks.get(key)
-        if known is None or known.work is None:
+        check = self._checks.get(key)
+        if check is None or check.work is None:
             return 0.0
-        return max(known.began_at + PATIENCE - self._clock(), 0.0)
+        return max(check.began_at + PATIENCE - self._clock(), 0.0)
 
     def seconds_left(self, key: WorkKey) -> float | None:
         """Until the source is to be asked about a Dataset; None when it is not, or is being asked."""
-        known = self._checks.get(key)
-        if known is None or known.work is not None:
+        check = self._checks.get(key)
+        if check is None or check.work is not None:
             return None
-        return max(known.due_at - self._clock(), 0.0)
+        return max(check.due_at - self._clock(), 0.0)
 
     def drop(self, key: WorkKey) -> None:
         self._checks.pop(key, None)
 
     async def close(self) -> None:
-        for known in list(self._checks.values()):
-            if known.work is not None:
-                await known.work.cancel()
+        for check in list(self._checks.values()):
+            if check.work is not None:
+                await check.work.cancel()
 
-    def _begin(self, key: WorkKey, known: _Check, source: Source, check_keys: CheckKeys) -> None:
+    def _begin(self, key: WorkKey, check: _Check, source: Source, check_keys: CheckKeys) -> None:
         async def ask() -> bool:
             return await check_keys(source, namespace=key.namespace)
 
-        known.began_at = self._clock()
-        known.work = BackgroundTask(ask(), name=f"keys of {key}", on_done=lambda: self._on_done(key))
+        check.began_at = self._clock()
+        check.work = BackgroundTask(ask(), name=f"keys of {key}", on_done=lambda: self._on_done(key))
 
-    def _take(self, known: _Check) -> None:
-        work, known.work = known.work, None
+    def _take(self, check: _Check) -> None:
+        work, check.work = check.work, None
         assert work is not None
-        taken = False
+        accepted = False
         try:
-            taken = work.result()
+            accepted = work.result()
         except KeysRefusedError as error:
             # The Secret is read again soon: keys that are put right are asked about at once.
-            known.trouble = replace(of_engine(error, mounted=True), retry_after=RETRY_SOON)
-            known.answer = KeysAnswer.REFUSED
+            check.trouble = replace(of_engine(error, mounted=True), retry_after=RETRY_SOON)
+            check.answer = KeysAnswer.REFUSED
         except EngineError:
             pass
-        if taken:
-            known.trouble, known.answer = None, KeysAnswer.TAKEN
-        elif known.answer is KeysAnswer.AWAITED:
-            known.answer = KeysAnswer.SILENT
-        again_soon = known.trouble is not None or (known.awaited and known.answer is not KeysAnswer.TAKEN)
+        if accepted:
+            check.trouble, check.answer = None, KeysAnswer.TAKEN
+        elif check.answer is KeysAnswer.AWAITED:
+            check.answer = KeysAnswer.SILENT
+        again_soon = check.trouble is not None or (check.awaited and check.answer is not KeysAnswer.TAKEN)
         pause = min(self._seconds, RETRY_LATER) if again_soon else self._seconds
-        known.due_at = self._clock() + pause
+        check.due_at = self._clock() + pause

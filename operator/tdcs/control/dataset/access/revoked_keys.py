@@ -45,7 +45,7 @@ class RevokedKeys:
         self._grace: Final = grace
         self._clock: Final = clock
         self._now: Final = now
-        self._known: Final[dict[WorkKey, _RefusedKeys | None]] = {}
+        self._refusals: Final[dict[WorkKey, _RefusedKeys | None]] = {}
         """None: not refused, as this process knows. Of others the status says it."""
 
     def note(self, key: WorkKey, *, refused: bool | None, written: str | None) -> float | None:
@@ -56,43 +56,43 @@ class RevokedKeys:
             refused: whether it refuses them; None: it has not said so yet.
             written: since when it does, by the status.
         """
-        known = self._known.get(key)
+        refusal = self._refusals.get(key)
         if refused is False:
-            self._known[key] = None
+            self._refusals[key] = None
             return None
-        if known is None:
-            if not refused and (written is None or key in self._known):
+        if refusal is None:
+            if not refused and (written is None or key in self._refusals):
                 return None
-            known = self._known[key] = self._first(None if key in self._known else written)
-        if refused and not known.confirmed:
-            known.confirmed, known.over_at = True, self._over_at(known.since)
-        return max(known.over_at - self._clock(), 0.0)
+            refusal = self._refusals[key] = self._first(None if key in self._refusals else written)
+        if refused and not refusal.confirmed:
+            refusal.confirmed, refusal.over_at = True, self._over_at(refusal.since)
+        return max(refusal.over_at - self._clock(), 0.0)
 
     def unanswered(self, key: WorkKey) -> None:
         """The source could not be asked, for a reason that is in the cache: what is known stands, and a refusal that
         only the status knows of waits for an answer."""
-        known = self._known.get(key)
-        if known is not None and not known.confirmed:
-            known.over_at = max(known.over_at, self._clock() + self._grace)
+        refusal = self._refusals.get(key)
+        if refusal is not None and not refusal.confirmed:
+            refusal.over_at = max(refusal.over_at, self._clock() + self._grace)
 
     def since(self, key: WorkKey, *, written: str | None) -> str | None:
         """Since when a Dataset's keys are refused, for its status, which says `written` now."""
-        known = self._known.get(key)
-        if known is not None:
-            return known.since
-        return None if key in self._known else written
+        refusal = self._refusals.get(key)
+        if refusal is not None:
+            return refusal.since
+        return None if key in self._refusals else written
 
     def are_revoked(self, key: WorkKey) -> bool:
         """Whether a Dataset's keys have been refused for so long."""
-        known = self._known.get(key)
-        return known is not None and self._clock() >= known.over_at
+        refusal = self._refusals.get(key)
+        return refusal is not None and self._clock() >= refusal.over_at
 
     def begin(self, key: WorkKey) -> None:
         """Nothing is cached for the Dataset, and its keys are tried for the first time, or again."""
-        self._known[key] = None
+        self._refusals[key] = None
 
     def drop(self, key: WorkKey) -> None:
-        self._known.pop(key, None)
+        self._refusals.pop(key, None)
 
     def refusal(self, uri: str) -> Refusal:
         text = (

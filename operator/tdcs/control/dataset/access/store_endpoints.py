@@ -116,7 +116,7 @@ class Endpoints:
                 plain = plain_address(name) is not None
                 host = _Host(replace(self._judged([name]), settled=True) if plain else HostAnswer())
                 self._hosts[name] = host
-            namespaces = {one.namespace for one in host.users}
+            namespaces = {key.namespace for key in host.users}
             host.users.add(user)
             if host.work is None or (host.queued and user.namespace not in namespaces):
                 # Where it waits behind other names of a namespace, this user's own may have a lane for it.
@@ -147,18 +147,18 @@ class Endpoints:
     async def _follow(self, name: str, host: _Host) -> None:
         """Look a host up, again and again, until cancelled."""
         while True:
-            asked = asyncio.create_task(self._lookup(name, host))
+            lookup = asyncio.create_task(self._lookup(name, host))
             try:
-                while not (await asyncio.wait({asked}, timeout=LOOKUP_SECONDS))[0]:
+                while not (await asyncio.wait({lookup}, timeout=LOOKUP_SECONDS))[0]:
                     if not host.answer.failure:  # which says more
                         text = f"no name server has answered for {LOOKUP_SECONDS:g} s"
                         self._take(host, HostAnswer(known=True, failure=text))
-                self._take(host, asked.result())
+                self._take(host, lookup.result())
             except Exception as error:
                 _log.exception("%s could not be looked up by a defect of the operator", name)
                 self._take(host, HostAnswer(known=True, failure=str(error)))
             finally:
-                asked.cancel()
+                lookup.cancel()
             await asyncio.sleep(FRESH_SECONDS)
 
     async def _lookup(self, name: str, host: _Host) -> HostAnswer:
@@ -172,19 +172,19 @@ class Endpoints:
             work.add_done_callback(lambda done: done.cancelled() or done.exception())
             await asyncio.wait({work}, timeout=None if slow else LOOKUP_SECONDS)
         try:
-            found = await work
+            addresses = await work
         except (OSError, ValueError) as error:
             return HostAnswer(known=True, failure=getattr(error, "strerror", None) or str(error))
         finally:
             host.slow = QUICK_ANSWERS if clock() - began > LOOKUP_SECONDS else max(host.slow - 1, 0)
-        return self._judged(found, before=host.answer.address)
+        return self._judged(addresses, before=host.answer.address)
 
     @contextlib.asynccontextmanager
     async def _lane(self, host: _Host, *, slow: bool) -> AsyncIterator[None]:
         """A lane for a lookup, for the namespace among its users' that has the fewest in the lanes or before them."""
         lanes, shares = (self._slow, self._slow_shares) if slow else (self._quick, self._quick_shares)
         namespace = min(
-            {one.namespace for one in host.users}, key=lambda one: (self._lookups[one], one), default=""
+            {key.namespace for key in host.users}, key=lambda name: (self._lookups[name], name), default=""
         )
         self._lookups[namespace] += 1
         host.queued = True
@@ -198,16 +198,16 @@ class Endpoints:
             if not self._lookups[namespace]:
                 del self._lookups[namespace]
 
-    def _judged(self, found: Sequence[str], *, before: str = "") -> HostAnswer:
+    def _judged(self, addresses: Sequence[str], *, before: str = "") -> HostAnswer:
         texts = self._networks.all()
         if texts != self._parsed[0]:
             self._parsed = (texts, _networks_of(texts))
-        kinds = (internal_kind(address, internal=self._parsed[1], pods=self._pods) for address in found)
+        kinds = (internal_kind(address, internal=self._parsed[1], pods=self._pods) for address in addresses)
         if internal := next(filter(None, kinds), ""):
             return HostAnswer(known=True, internal=internal)
-        if not found:
+        if not addresses:
             return HostAnswer(known=True, failure="no address")
-        return HostAnswer(known=True, address=before if before in found else found[0])
+        return HostAnswer(known=True, address=before if before in addresses else addresses[0])
 
     def _take(self, host: _Host, answer: HostAnswer) -> None:
         before = host.answer
@@ -232,8 +232,8 @@ def _take(host: _Host, answer: HostAnswer, now: float) -> None:
 
 
 def _networks_of(texts: Iterable[str]) -> tuple[Network, ...]:
-    found: list[Network] = []
+    networks: list[Network] = []
     for text in texts:
         with contextlib.suppress(ValueError):
-            found += parse_networks([text])
-    return tuple(found)
+            networks += parse_networks([text])
+    return tuple(networks)

@@ -16,7 +16,7 @@ class TemplateClaims:
     def __init__(self, *, api: KubeApi, clock: Callable[[], float]) -> None:
         self._api = api
         self._clock = clock
-        self._seen: dict[tuple[str, str], tuple[float, bool]] = {}
+        self._answers: dict[tuple[str, str], tuple[float, bool]] = {}
 
     async def missing(self, *, spec: TrainingJobSpec, namespace: str) -> str:
         """Which claim of the templates does not exist, and what to do, as a sentence; empty when all exist."""
@@ -30,19 +30,19 @@ class TemplateClaims:
 
     async def _exists(self, namespace: str, name: str) -> bool:
         now = self._clock()
-        known = self._seen.get((namespace, name))
-        if known is not None and now - known[0] < RETRY:
-            return known[1]
-        found = await self._api.get(PERSISTENT_VOLUME_CLAIMS, name=name, namespace=namespace) is not None
-        self._seen = {key: one for key, one in self._seen.items() if now - one[0] < RETRY}
-        self._seen[namespace, name] = (now, found)
-        return found
+        cached = self._answers.get((namespace, name))
+        if cached is not None and now - cached[0] < RETRY:
+            return cached[1]
+        exists = await self._api.get(PERSISTENT_VOLUME_CLAIMS, name=name, namespace=namespace) is not None
+        self._answers = {key: answer for key, answer in self._answers.items() if now - answer[0] < RETRY}
+        self._answers[namespace, name] = (now, exists)
+        return exists
 
 
 def claims_of(spec: TrainingJobSpec) -> Iterator[tuple[str, str]]:
     """The names of the claims, and where in the spec each is named."""
-    for role, each in spec.by_role().items():
-        for place, volume in enumerate(each.template["spec"].get("volumes") or ()):
+    for role, role_spec in spec.by_role().items():
+        for place, volume in enumerate(role_spec.template["spec"].get("volumes") or ()):
             source = volume.get("persistentVolumeClaim")
             if isinstance(source, dict) and source.get("claimName"):
                 yield str(source["claimName"]), f"template.spec.volumes[{place}] of role {role}"

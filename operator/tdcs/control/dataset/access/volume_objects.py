@@ -35,9 +35,9 @@ def is_lost(claim: Object) -> bool:
     """Whether a claim of a Dataset has lost its volume: Kubernetes binds it again only to one that is reserved for this
     very claim. One that is being deleted is made again when its pods have ended."""
     metadata = claim["metadata"]
-    own = names.volume_name(namespace=metadata["namespace"], dataset=metadata["name"])
+    volume_name = names.volume_name(namespace=metadata["namespace"], dataset=metadata["name"])
     lost = (claim.get("status") or {}).get("phase") == "Lost" and not metadata.get("deletionTimestamp")
-    return bool(lost and claim["spec"].get("volumeName") == own)
+    return bool(lost and claim["spec"].get("volumeName") == volume_name)
 
 
 def is_reserved(*, volume: Object, claim: Object) -> bool:
@@ -71,10 +71,10 @@ def attributes(*, cluster: str, path: str, tiers: Sequence[str] = ()) -> dict[st
 
     Tiers at the default place are left out.
     """
-    found = {names.VOLUME_CLUSTER: cluster, names.VOLUME_PATH: path}
+    attributes = {names.VOLUME_CLUSTER: cluster, names.VOLUME_PATH: path}
     if tiers and tuple(tiers) != (names.cache_path(cluster=cluster),):
-        found[names.VOLUME_TIERS] = ",".join(tiers)
-    return found
+        attributes[names.VOLUME_TIERS] = ",".join(tiers)
+    return attributes
 
 
 def volume(*, dataset: Object, storage: str, attributes: Mapping[str, str]) -> Object:
@@ -154,19 +154,19 @@ def mounted_path(volume: Object | None) -> str:
     """The engine path that a live PersistentVolume leads to; empty when there is none."""
     if volume is None:
         return ""
-    found = volume["spec"].get("csi", {}).get("volumeAttributes", {})
-    return str(found.get(names.VOLUME_PATH, ""))
+    attributes = volume["spec"].get("csi", {}).get("volumeAttributes", {})
+    return str(attributes.get(names.VOLUME_PATH, ""))
 
 
-def is_unseen(made: Object, *, now: str) -> bool:
+def is_unseen(live: Object, *, now: str) -> bool:
     """Whether the volume controller has not taken in a new volume, or has not bound a new claim yet.
 
     A claim that it meets before the volume waits for its next round, 15 seconds later; one that comes after
     the volume is bound at once. Where no such controller runs, it is waited for a few seconds only.
     """
-    if made.get("status", {}).get("phase") in {"Available", "Bound"}:
+    if live.get("status", {}).get("phase") in {"Available", "Bound"}:
         return False
-    created = made["metadata"].get("creationTimestamp")
+    created = live["metadata"].get("creationTimestamp")
     return bool(created) and seconds_since(created, now=now) < UNSEEN_SECONDS
 
 

@@ -56,7 +56,7 @@ class VolumeOrigins:
 
     def __init__(self, *, key_checks: KeyChecks) -> None:
         self._key_checks: Final = key_checks
-        self._own: Final[dict[WorkKey, tuple[str, str]]] = {}
+        self._own_paths: Final[dict[WorkKey, tuple[str, str]]] = {}
 
     def doubt(
         self,
@@ -81,8 +81,8 @@ class VolumeOrigins:
             self.drop(key)
             return _OTHER
         if origin is Origin.OWN:
-            self._own[key] = (uid, path)
-        if self._own.get(key) == (uid, path):
+            self._own_paths[key] = (uid, path)
+        if self._own_paths.get(key) == (uid, path):
             return None
         if source is None:
             return UNCHECKED
@@ -90,7 +90,7 @@ class VolumeOrigins:
         if self._key_checks.are_taken(key, source):
             # What this process has not mounted may be a bucket of that name elsewhere: mounting it would fail.
             if mounted.source is not None:
-                self._own[key] = (uid, path)
+                self._own_paths[key] = (uid, path)
             return None
         if refused is None:
             return UNCHECKED
@@ -98,24 +98,24 @@ class VolumeOrigins:
 
     def drop(self, key: WorkKey) -> None:
         """A Dataset is gone, or what is cached for it is."""
-        self._own.pop(key, None)
+        self._own_paths.pop(key, None)
 
 
 def judge(*, path: str, spec: Source, source: Source | None, mounted: MountedSource) -> Origin:
     """Where the volume of a Dataset leads, as far as that can be seen; see `VolumeOrigins.doubt`."""
     if mounted.source is not None:
-        same = (mounted.source.uri, mounted.source.options) == (spec.uri, spec.options)
+        is_same = (mounted.source.uri, mounted.source.options) == (spec.uri, spec.options)
     else:
-        same = mounted.uri in {"", spec.uri}
-    if not same:
+        is_same = mounted.uri in {"", spec.uri}
+    if not is_same:
         return Origin.OTHER
     if is_claim(spec.uri):  # whose URI says nothing of its namespace: the path does
         return Origin.OWN if path == mount_identity.engine_path(source=spec) else Origin.OTHER
     if source is None:
         return Origin.UNKNOWN
-    own = (
+    is_own = (
         source.credentials is None  # a folder is mounted once for all
         or path == mount_identity.engine_path(source=source)
         or (mounted.source is not None and mount_identity.mark(mounted.source) == mount_identity.mark(source))
     )
-    return Origin.OWN if own else Origin.UNKNOWN
+    return Origin.OWN if is_own else Origin.UNKNOWN

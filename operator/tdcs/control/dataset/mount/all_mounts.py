@@ -145,17 +145,19 @@ class World:
     def others_of(self, mount: Mount, *, paths: Collection[str] | None = None) -> SourcesSize:
         """How large the other mounts of its cluster are together, as far as these have been counted or listed. `paths`:
         those that count; None: all."""
-        found = [
-            one.size
-            for one in self
-            if one.cluster == mount.cluster and one is not mount and (paths is None or one.path in paths)
+        sizes = [
+            other_mount.size
+            for other_mount in self
+            if other_mount.cluster == mount.cluster
+            and other_mount is not mount
+            and (paths is None or other_mount.path in paths)
         ]
-        return SourcesSize(files=sum(one.files for one in found), bytes=sum(one.bytes for one in found))
+        return SourcesSize(files=sum(size.files for size in sizes), bytes=sum(size.bytes for size in sizes))
 
     def assigner(self, cluster: str) -> Assigner:
-        known = self._assigners.get(cluster)
-        if known is not None:
-            return known
+        existing = self._assigners.get(cluster)
+        if existing is not None:
+            return existing
         assigner = Assigner(
             agents=self.context.caches.get(cluster=cluster).agents,
             retry_first=min(self.context.settings.survey_seconds / 10, 1.0),
@@ -174,11 +176,11 @@ class World:
     async def _release(self, cluster: str, assigner: Assigner) -> None:
         """Let assignments go out once all mounts of a cluster were looked at, or no further one is, and after a while
         anyway."""
-        known = 0
+        count = 0
         try:
             for _ in range(LOOKS):
-                before, known = known, len(self.manager.paths(cluster))
-                if self.is_complete(cluster) or (known and known == before):
+                before, count = count, len(self.manager.paths(cluster))
+                if self.is_complete(cluster) or (count and count == before):
                     break
                 await asyncio.sleep(self.context.settings.learning_seconds / LOOKS)
         except Exception:
@@ -189,9 +191,9 @@ class World:
         """The spec of a cache cluster, read again when its object has changed; None while it cannot be read, which its
         own status says."""
         obj = self.context.stores.cache_cluster(cluster)
-        known = self._cluster_specs.get(cluster)
-        if known is not None and known[0] is obj:
-            return known[1]
+        cached = self._cluster_specs.get(cluster)
+        if cached is not None and cached[0] is obj:
+            return cached[1]
         try:
             # Not the whole object: the status of hundreds of workers is no matter of a pass over a mount.
             spec = CacheClusterSpec.model_validate((obj or {}).get("spec") or {})
@@ -205,13 +207,13 @@ class World:
         stores, view = self.context.stores, self.observer.view(cluster)
         obj = stores.cache_cluster(cluster)
         nodes = self.node_directory.of(nodes=stores.nodes, usage=stores.usage)
-        known = self._cache_nodes.get(cluster)
-        if known is not None and known[0] is obj and known[1].view is view and known[1].nodes is nodes:
-            return known[1]
-        before = known[1] if known is not None else None
-        found = placement_input.cache_nodes(view=view, nodes=nodes, cluster=obj, before=before)
-        self._cache_nodes[cluster] = (obj, found)
-        return found
+        cached = self._cache_nodes.get(cluster)
+        if cached is not None and cached[0] is obj and cached[1].view is view and cached[1].nodes is nodes:
+            return cached[1]
+        before = cached[1] if cached is not None else None
+        cache_nodes = placement_input.cache_nodes(view=view, nodes=nodes, cluster=obj, before=before)
+        self._cache_nodes[cluster] = (obj, cache_nodes)
+        return cache_nodes
 
     def changed(self, mount: Mount) -> None:
         """Something of a mount has changed next to its passes."""
@@ -227,8 +229,10 @@ class World:
     def published(self, digest: str) -> Published | None:
         """The version with this digest: of a listed mount, or that a cache has; None: of no mount."""
         listed = ((mount.cluster, mount.manifests.view().listed) for mount in self)
-        found = (cluster for cluster, one in listed if one is not None and one.digest == digest)
-        cluster = next(found, None) or self.observer.with_version(digest)
+        clusters = (
+            cluster for cluster, version in listed if version is not None and version.digest == digest
+        )
+        cluster = next(clusters, None) or self.observer.with_version(digest)
         if cluster is None:
             return None
         spec = self.spec_of(cluster) or CacheClusterSpec()
@@ -245,7 +249,7 @@ class World:
             pause=pause,
             check_size=cache.check_size,
             count_elsewhere=cache.count_elsewhere,
-            looked=lambda: self.observer.look(cluster),
+            observe=lambda: self.observer.look(cluster),
             on_change=changed,
             clock=self.clock,
         )

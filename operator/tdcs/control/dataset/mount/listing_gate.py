@@ -74,27 +74,31 @@ class ListingGate:
 
     def held_up_by(self, turn: ListingTurn) -> HeldUpBy:
         free = self._free
-        return "namespace" if free and min(self._open[one] for one in turn.namespaces) >= free else "all"
+        return (
+            "namespace"
+            if free and min(self._open[namespace] for namespace in turn.namespaces) >= free
+            else "all"
+        )
 
     @property
     def _free(self) -> int:
         return STUCK_AT_ONCE - self._open.total()
 
     def _add(self, turn: ListingTurn, namespaces: frozenset[str]) -> None:
-        for one in namespaces:
-            self._waiting.setdefault(one, {})[turn] = None
+        for namespace in namespaces:
+            self._waiting.setdefault(namespace, {})[turn] = None
         self._begin()
 
     def _remove(self, turn: ListingTurn) -> None:
-        for one in turn.namespaces:
-            del self._waiting[one][turn]
-            if not self._waiting[one]:
-                del self._waiting[one]
+        for namespace in turn.namespaces:
+            del self._waiting[namespace][turn]
+            if not self._waiting[namespace]:
+                del self._waiting[namespace]
 
     def _begin(self) -> None:
         """Give places to those that have their turn."""
-        while self._quick < AT_ONCE and (found := self._next()) is not None:
-            turn, place, namespace = found
+        while self._quick < AT_ONCE and (candidate := self._next()) is not None:
+            turn, place, namespace = candidate
             self._remove(turn)
             if namespace in self._waiting:  # behind the others with as many
                 self._waiting[namespace] = self._waiting.pop(namespace)

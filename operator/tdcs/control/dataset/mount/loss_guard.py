@@ -79,7 +79,7 @@ class LossGuard:
             return
         second = await elsewhere(self._size)
         self._checked_by = self._rule  # another one may have come meanwhile
-        found = loss_of(
+        loss = loss_of(
             version=self._version,
             before=self._size,
             now=size,
@@ -88,8 +88,8 @@ class LossGuard:
             last=self.loss,
             second=second,
         )
-        if found is not None:
-            self.loss = found
+        if loss is not None:
+            self.loss = loss
             raise SourceLossError
 
     def pause(self, least: float) -> float:

@@ -39,9 +39,9 @@ def size_limit(world: World, mount: Mount, spec: CacheClusterSpec, users: Sequen
 def quotas_left(world: World, mount: Mount, quotas: Sequence[CacheQuota]) -> dict[str, int]:
     """What each quota allows, less what Datasets were granted of which this process has not seen what they ask for:
     after a restart the first one to be looked at would else take all of it."""
-    stores, left = world.context.stores, quota_bytes(quotas)
-    decided_paths = {mount.path, *world.manager.paths(mount.cluster)} if left else set[str]()
-    for (namespace, _), obj in stores.datasets.items() if left else ():
+    stores, bytes_left = world.context.stores, quota_bytes(quotas)
+    decided_paths = {mount.path, *world.manager.paths(mount.cluster)} if bytes_left else set[str]()
+    for (namespace, _), obj in stores.datasets.items() if bytes_left else ():
         status = obj.get("status") or {}
         granted = int((status.get("grant") or {}).get("bytes") or 0)
         if (
@@ -51,8 +51,8 @@ def quotas_left(world: World, mount: Mount, quotas: Sequence[CacheQuota]) -> dic
         ):
             continue
         for quota in counting(namespace, quotas=quotas, namespaces=stores.namespaces):
-            left[quota] -= granted
-    return left
+            bytes_left[quota] -= granted
+    return bytes_left
 
 
 def source_rate(
@@ -71,10 +71,10 @@ def source_rate(
         missing: bytes that its loads have still to bring.
         rate: bytes a second that it reads from the store now.
     """
-    loading = [one for one in placements if one.want.load]
-    waiting = sum(len(one.use.jobs.waiting) for one in uses)
-    reading = sum(len(one.use.jobs.active) for one in uses)
-    load_limits = [one.want.bandwidth for one in loading if one.wanted_bytes]
+    loading = [placement for placement in placements if placement.want.load]
+    waiting = sum(len(user.use.jobs.waiting) for user in uses)
+    reading = sum(len(user.use.jobs.active) for user in uses)
+    load_limits = [placement.want.bandwidth for placement in loading if placement.wanted_bytes]
     limits = [limit for limit in load_limits if limit is not None]
     return world.bandwidth.share(
         place=mount.place,

@@ -55,24 +55,24 @@ FEW_NODES = 8
 
 
 async def reconcile(
-    *, world: World, mount: Mount, asked: MountRequest, users: Sequence[Reader]
+    *, world: World, mount: Mount, request: MountRequest, users: Sequence[Reader]
 ) -> MountReport:
     """One pass; at a mount at rest of which all that is looked at is the same, nothing is done.
 
     Args:
         world: what to work with.
         mount: the mount; its lock is held.
-        asked: the Dataset of this pass, and what it asks for.
+        request: the Dataset of this pass, and what it asks for.
         users: all Datasets of the mount, the oldest first.
     """
-    snapshot, last = Snapshot.of(world, mount, asked, users), mount.last
+    snapshot, last = Snapshot.of(world, mount, request, users), mount.last
     if last is not None and snapshot is not None and snapshot == last.snapshot:
         return last.report
     report = _patient(
-        await MountPass(world=world, mount=mount, asked=asked, users=users).run(),
+        await MountPass(world=world, mount=mount, request=request, users=users).run(),
         world=world,
         mount=mount,
-        serves=mount_readers.serves(asked.me.dataset),
+        serves=mount_readers.serves(request.me.dataset),
     )
     mount.last = LastPass(
         report=report,
@@ -86,14 +86,18 @@ def _patient(report: MountReport, *, world: World, mount: Mount, serves: bool) -
     """What a pass found, without that the cache is silent for no longer than its restart takes: what a Dataset
     `serves` is read meanwhile, so nobody has to act."""
     silent = [
-        one for one in (report.problem, report.trouble) if one is not None and one.reason == CACHE_UNAVAILABLE
+        problem
+        for problem in (report.problem, report.trouble)
+        if problem is not None and problem.reason == CACHE_UNAVAILABLE
     ]
     if not silent:
         mount.silent_since = None
         return report
     clock = world.clock()
-    seen = world.observer.view(mount.cluster).silent_since
-    mount.silent_since = min(one for one in (mount.silent_since, seen, clock) if one is not None)
+    cache_silent_since = world.observer.view(mount.cluster).silent_since
+    mount.silent_since = min(
+        since for since in (mount.silent_since, cache_silent_since, clock) if since is not None
+    )
     if not serves or clock - mount.silent_since >= world.context.settings.outage_seconds:
         return report
     return replace(
@@ -133,7 +137,7 @@ class MountPass:
 
     world: World
     mount: Mount
-    asked: MountRequest
+    request: MountRequest
     users: Sequence[Reader]
 
     @property
@@ -151,14 +155,14 @@ class MountPass:
         if view.failure is not None or not view.answered:
             return self._unanswered(view, before)
         before = self._have_mounted(view, before)
-        if not before.there:
+        if not before.is_mounted:
             return before
-        known = self.world.nodes_of(self.mount.cluster)
-        holders = [known.agents[node] for node in known.holders.get(self.mount.path, ())]
+        cache_nodes = self.world.nodes_of(self.mount.cluster)
+        holders = [cache_nodes.agents[node] for node in cache_nodes.holders.get(self.mount.path, ())]
         before, listed = self._have_listed(view, before, holders)
         if listed is None:
             return before
-        needs = await self._needs(before, listed, known, holders)
+        needs = await self._needs(before, listed, cache_nodes, holders)
         if needs is None:
             return replace(before, listed=listed, decided=False)
         before = replace(before, read_on=needs.read_on)
@@ -169,7 +173,7 @@ class MountPass:
         assigner = self.world.assigner(self.mount.cluster)
         assigner.put(path=self.mount.path, assignments=await self._assignments(listed, needs, work))
         settled = self.mount.version.publish(
-            listed.digest, known=view.versions.get(self.mount.path, ""), outages=view.outages
+            listed.digest, current=view.versions.get(self.mount.path, ""), outages=view.outages
         )
         current = assigner.current(self.mount.path, states=needs.hosts.agents)
         report = report_of(
@@ -202,9 +206,11 @@ class MountPass:
         if mount.mounting.times != times:
             mount.reset()
             before = mount.report or MountReport()
-        if not outcome.there:
-            return replace(before, there=False, problem=outcome.problem)
-        return replace(before, there=True, problem=None, trouble=outcome.trouble, differs=outcome.differs)
+        if not outcome.is_mounted:
+            return replace(before, is_mounted=False, problem=outcome.problem)
+        return replace(
+            before, is_mounted=True, problem=None, trouble=outcome.trouble, differs=outcome.differs
+        )
 
     def _have_listed(
         self, view: CacheView, before: MountReport, holders: Sequence[AgentState]
@@ -223,7 +229,7 @@ class MountPass:
         return before, versions.listed
 
     async def _needs(
-        self, before: MountReport, listed: Listed, known: CacheNodes, holders: Sequence[AgentState]
+        self, before: MountReport, listed: Listed, cache_nodes: CacheNodes, holders: Sequence[AgentState]
     ) -> _Needs | None:
         """What is wanted of the mount, and the nodes where it may go; None while the files of a selection of paths are
         not known."""
@@ -256,7 +262,7 @@ class MountPass:
             ),
             hosts=placement_input.hosts(
                 path=mount.path,
-                cache=known,
+                cache=cache_nodes,
                 expected=placement_input.nodes_of(held_before) if wants else (),
                 now=world.clock(),
                 patience=context.settings.return_seconds,
@@ -284,11 +290,11 @@ class MountPass:
             held_before=needs.held_before,
             payers=payers(needs.wants, quotas=quotas, namespaces=self.stores.namespaces),
             filled={} if needs.wants else hosts.filled,
-            readers={key: one.nodes for key, one in needs.read_on.items()},
+            readers={key: read_on.nodes for key, read_on in needs.read_on.items()},
         )
-        left = mount_limits.quotas_left(world, mount, quotas)
+        quotas_left = mount_limits.quotas_left(world, mount, quotas)
         grant = await world.manager.grant(
-            cluster=mount.cluster, demand=demand, nodes=hosts.spaces, quotas=left
+            cluster=mount.cluster, demand=demand, nodes=hosts.spaces, quotas=quotas_left
         )
         return grant, stands
 
@@ -311,8 +317,8 @@ class MountPass:
         concerned = frozenset(hosts.agents)
         if owned:
             concerned = placement_input.concerned(hosts, grant.placements, expected=expected)
-        granted = world.manager.granted(cluster=mount.cluster, path=mount.path, own=grant, nodes=concerned)
-        heard = {**{node: one.state for node, one in view.away.items()}, **hosts.agents}
+        granted = world.manager.granted(cluster=mount.cluster, path=mount.path, grant=grant, nodes=concerned)
+        heard = {**{node: agent.state for node, agent in view.away.items()}, **hosts.agents}
         parts = world.assigner(mount.cluster).parts(mount.path, states=heard)
         informed = placement_input.informed(hosts, grant.placements, parts=parts)
         progress = progress_of(hosts.held, grant.placements, manifest=listed.digest, informed=informed)
@@ -349,7 +355,7 @@ class MountPass:
     async def _assignments(self, listed: Listed, needs: _Needs, work: AgentWork) -> dict[str, Assignment]:
         """What each agent shall do."""
         hosts, decision, settings = needs.hosts, work.decision, self.world.context.settings
-        given = AssignmentInput(
+        inputs = AssignmentInput(
             mount=self.mount.path,
             manifest=listed.digest,
             manifest_urls=needs.urls,
@@ -365,7 +371,7 @@ class MountPass:
             ),
             owned=work.owned,
             # Never with keys that the source has not accepted: those of another Dataset may be revoked ones.
-            source=None if self.asked.paused else _access(self._reached(work)),
+            source=None if self.request.paused else _access(self._reached(work)),
             source_rate=decision.source_rate,
             readers=self._fillers() if not work.owned else frozenset(),
             expected=work.expected,
@@ -373,8 +379,8 @@ class MountPass:
             zone=level_of_zones(settings.topology_labels),
         )
         # A few nodes take a millisecond or two, less than the way to a thread and back.
-        few = len(given.agents) <= FEW_NODES
-        return assign(given) if few else await asyncio.to_thread(assign, given)
+        few = len(inputs.agents) <= FEW_NODES
+        return assign(inputs) if few else await asyncio.to_thread(assign, inputs)
 
     def _reached(self, work: AgentWork) -> Source | None:
         """The source as agents reach it now. A claim is served by a pod as long as something of it is to be brought,
@@ -386,8 +392,8 @@ class MountPass:
             source,
             by=mount.place,
             needed=needs_source(
-                missing=sum(one.missing_bytes for one in work.progress.values()),
-                wants=[one.want for one in work.decision.placements],
+                missing=sum(progress.missing_bytes for progress in work.progress.values()),
+                wants=[placement.want for placement in work.decision.placements],
                 is_read=bool(self._fillers()),
             ),
             on_change=functools.partial(self.world.changed, mount),
@@ -402,69 +408,69 @@ class MountPass:
         return None if source is None or not is_claim(source.uri) else self._claims.trouble(source)
 
     def _mounted(self, view: CacheView) -> MountOutcome:
-        asked, path = self.asked, self.mount.path
+        request, path = self.request, self.mount.path
         limit = functools.partial(mount_limits.size_limit, self.world, self.mount, self.spec, self.users)
         outcome = self.mount.mounting.advance(
             user=MountUser(
-                key=asked.me.key,
-                uid=asked.me.uid,
-                source=asked.source,
-                serves=asked.claimed and mount_readers.serves(asked.me.dataset),
-                claimed=asked.claimed,
-                outranked=not mount_readers.has_keys(asked.me)
-                and any(mount_readers.has_keys(user) for user in self.users if user.key != asked.me.key),
+                key=request.me.key,
+                uid=request.me.uid,
+                source=request.source,
+                serves=request.claimed and mount_readers.serves(request.me.dataset),
+                claimed=request.claimed,
+                outranked=not mount_readers.has_keys(request.me)
+                and any(mount_readers.has_keys(user) for user in self.users if user.key != request.me.key),
                 limit=limit,
-                answer=asked.answer,
-                refused=asked.refused,
+                answer=request.answer,
+                refused=request.refused,
             ),
             users=frozenset(user.key for user in self.users),
             mounts=view.mounts,
         )
         cause = outcome.problem
-        if cause is None or cause.reason != "MountConflict" or asked.source is None:
+        if cause is None or cause.reason != "MountConflict" or request.source is None:
             return outcome
         conflict = mount_readers.conflict(
             stores=self.stores,
             cluster=self.mount.cluster,
             path=path,
-            source=asked.source,
+            source=request.source,
             mounts=view.mounts,
-            me=asked.me.key,
+            me=request.me.key,
         )
         return replace(outcome, problem=replace(cause, message=conflict or cause.message))
 
     def _keys_awaited(self) -> bool:
         """Whether it is asked yet whether the source takes the keys that agents are to read with: after a restart they
         go on with those that they have."""
-        asked = self.asked
+        request = self.request
         return (
             self.mount.mounting.source is None
-            and asked.source is not None
-            and asked.answer is KeysAnswer.AWAITED
+            and request.source is not None
+            and request.answer is KeysAnswer.AWAITED
         )
 
     def _own(self, cause: Problem | None) -> Problem | None:
         """What a listing has met, as far as it is the user's matter: that the source refuses the keys of another one is
         not, when it takes the user's, which are tried next."""
-        asked = self.asked
-        if cause is None or not cause.keys_refused or asked.source is None:
+        request = self.request
+        if cause is None or not cause.keys_refused or request.source is None:
             return cause
-        others = mount_identity.mark(asked.source) != self.mount.mounting.mark
-        return None if others and asked.answer is KeysAnswer.TAKEN else cause
+        is_foreign = mount_identity.mark(request.source) != self.mount.mounting.mark
+        return None if is_foreign and request.answer is KeysAnswer.TAKEN else cause
 
     def _list(self, view: CacheView, before: MountReport, holders: Sequence[AgentState]) -> None:
-        world, mount, asked = self.world, self.mount, self.asked
+        world, mount, request = self.world, self.mount, self.request
         digest = view.versions.get(mount.path, "")
         heard = any(digest == manifest_of(state, mount.path) for state in holders)
         patience = world.context.settings.return_seconds
         limit = functools.partial(mount_limits.size_limit, world, mount, self.spec, self.users)
         mount.manifests.advance(
-            due=asked.check_due and before.trouble is None,
+            due=request.check_due and before.trouble is None,
             changed=before.failures.outdated,
             digest=digest,
             urls=manifest_urls(world.context.caches.manifest_url, mount.path, holders, digest=digest),
             unheard=not heard and world.clock() - view.since < patience,
-            asked={user.key: user.refresh for user in self.users},
+            requests={user.key: user.refresh for user in self.users},
             namespaces=frozenset(user.key.namespace for user in self.users),
             limit=limit,
             rule=loss_rule(users=self.users, confirm_seconds=world.context.settings.loss_confirm_seconds),
@@ -472,11 +478,11 @@ class MountPass:
 
     def _held_before(self) -> HeldBefore:
         """By the last decision, else by the statuses."""
-        found = mount_readers.held_before(stores=self.stores, users=self.users)
-        for one in self.mount.decision.placements if self.mount.decision is not None else ():
-            if one.copies:
-                found[one.want.key] = one.holders
-        return found
+        held = mount_readers.held_before(stores=self.stores, users=self.users)
+        for placement in self.mount.decision.placements if self.mount.decision is not None else ():
+            if placement.copies:
+                held[placement.want.key] = placement.holders
+        return held
 
     def _fillers(self) -> frozenset[str]:
         """The nodes on which pods read a mount that their reads fill."""
@@ -489,4 +495,6 @@ def _access(source: Source | None) -> SourceAccess | None:
 
 def _missing(placements: Sequence[WantPlacement], progress: Mapping[str, WantProgress]) -> float:
     """Bytes that loads have still to bring; what several of them want on one node counts for each until it is there."""
-    return float(sum(progress[one.want.key].missing_bytes for one in placements if one.want.load))
+    return float(
+        sum(progress[placement.want.key].missing_bytes for placement in placements if placement.want.load)
+    )

@@ -62,7 +62,7 @@ def serves(dataset: Dataset) -> bool:
 
 def readers(*, stores: Stores, cluster: str, path: str, me: Reader) -> list[Reader]:
     """All Datasets of a mount that are not being deleted, the oldest first; `me` as the pass has read it."""
-    found = [me]
+    readers = [me]
     for key in users_of(stores=stores, cluster=cluster, path=path):
         obj = stores.datasets[key.namespace, key.name]
         if key == me.key or obj["metadata"].get("deletionTimestamp"):
@@ -76,12 +76,12 @@ def readers(*, stores: Stores, cluster: str, path: str, me: Reader) -> list[Read
             continue  # its own pass takes it out
         dataset = used_sources.with_source(dataset, used)
         # By the spec, too: whoever could write a status would else have its wishes for another's data.
-        same = canonical_source_uri(dataset.spec.source.uri) == canonical_source_uri(
+        is_same = canonical_source_uri(dataset.spec.source.uri) == canonical_source_uri(
             me.dataset.spec.source.uri
         )
-        if same:
-            found.append(Reader(key=key, obj=obj, dataset=dataset))
-    return sorted(found, key=lambda reader: reader.age)
+        if is_same:
+            readers.append(Reader(key=key, obj=obj, dataset=dataset))
+    return sorted(readers, key=lambda reader: reader.age)
 
 
 def users_of(*, stores: Stores, cluster: str, path: str) -> list[WorkKey]:
@@ -93,17 +93,17 @@ def users_of(*, stores: Stores, cluster: str, path: str) -> list[WorkKey]:
 
 def paths_by_namespace(*, stores: Stores, cluster: str) -> dict[str, set[str]]:
     """The mounts of a cache cluster that the Datasets of each namespace read."""
-    found: dict[str, set[str]] = {}
+    paths: dict[str, set[str]] = {}
     for place in stores.paths.places(stores.datasets):
         if place[0] == cluster:
             for namespace, _ in stores.paths.users(stores.datasets, cluster=cluster, path=place[1]):
-                found.setdefault(namespace, set()).add(place[1])
-    return found
+                paths.setdefault(namespace, set()).add(place[1])
+    return paths
 
 
 def preloads_of(*, stores: Stores, namespace: str, dataset: str) -> list[tuple[str, str, Preload]]:
     """Name, uid and content of the Preloads of a Dataset that are not being deleted, the oldest first."""
-    found = []
+    preloads = []
     for (place, name), obj in stores.preloads.items():
         if place != namespace or obj["metadata"].get("deletionTimestamp"):
             continue
@@ -114,8 +114,8 @@ def preloads_of(*, stores: Stores, namespace: str, dataset: str) -> list[tuple[s
         except ValidationError:
             continue  # its own pass says so
         created, uid = str(obj["metadata"].get("creationTimestamp", "")), str(obj["metadata"].get("uid", ""))
-        found.append((created, name, uid, preload))
-    return [one[1:] for one in sorted(found, key=lambda one: one[:2])]
+        preloads.append((created, name, uid, preload))
+    return [entry[1:] for entry in sorted(preloads, key=lambda entry: entry[:2])]
 
 
 def preload_keys(*, stores: Stores, namespace: str, dataset: str) -> list[WorkKey]:
@@ -129,25 +129,27 @@ def preload_keys(*, stores: Stores, namespace: str, dataset: str) -> list[WorkKe
 
 def all_wants(*, stores: Stores, users: Sequence[Reader], now: str) -> list[Want]:
     """What all readers of a mount, their Preloads included, want of it. Datasets choose first."""
-    found: list[Want] = []
+    mount_wants: list[Want] = []
     for reader in users:
-        own = wants.of_dataset(
+        want = wants.of_dataset(
             namespace=reader.key.namespace, name=reader.key.name, dataset=reader.dataset, now=now
         )
-        found += [own] if own is not None else []
+        mount_wants += [want] if want is not None else []
     for reader in users:
-        found += preload_wants(stores=stores, reader=reader, now=now)
-    return found
+        mount_wants += preload_wants(stores=stores, reader=reader, now=now)
+    return mount_wants
 
 
 def preload_wants(*, stores: Stores, reader: Reader, now: str) -> Iterator[Want]:
     """What the Preloads of a Dataset want of it, those that run and those that it keeps."""
     namespace, dataset = reader.key.namespace, reader.dataset
-    for kept in reader.kept:
-        yield wants.of_kept(namespace=namespace, name=reader.key.name, dataset=dataset, kept_preload=kept)
-    known = {kept.name for kept in reader.kept}
+    for kept_preload in reader.kept:
+        yield wants.of_kept(
+            namespace=namespace, name=reader.key.name, dataset=dataset, kept_preload=kept_preload
+        )
+    kept_names = {kept_preload.name for kept_preload in reader.kept}
     for name, uid, preload in preloads_of(stores=stores, namespace=namespace, dataset=reader.key.name):
-        if name not in known and not wants.is_complete(preload):
+        if name not in kept_names and not wants.is_complete(preload):
             yield wants.of_preload(
                 namespace=namespace,
                 name=name,
@@ -161,19 +163,21 @@ def preload_wants(*, stores: Stores, reader: Reader, now: str) -> Iterator[Want]
 
 def with_kept(me: Reader, *, stores: Stores) -> Reader:
     """The Dataset with what its Preloads have completed since the status was written."""
-    found = preloads_of(stores=stores, namespace=me.key.namespace, dataset=me.key.name)
-    there = [(name, preload) for name, _, preload in found]
+    preloads = preloads_of(stores=stores, namespace=me.key.namespace, dataset=me.key.name)
+    contents = [(name, preload) for name, _, preload in preloads]
     generation = int(me.obj["metadata"].get("generation", 0))
-    kept = wants.kept_now(previous=me.kept, preloads=there, generation=generation, dataset_uid=me.uid)
-    if me.dataset.status is None or kept == list(me.kept):
+    kept_preloads = wants.kept_now(
+        previous=me.kept, preloads=contents, generation=generation, dataset_uid=me.uid
+    )
+    if me.dataset.status is None or kept_preloads == list(me.kept):
         return me
-    renewed = me.dataset.status.model_copy(update={"kept": kept})
+    renewed = me.dataset.status.model_copy(update={"kept": kept_preloads})
     return Reader(key=me.key, obj=me.obj, dataset=me.dataset.model_copy(update={"status": renewed}))
 
 
 def held_before(*, stores: Stores, users: Sequence[Reader]) -> dict[str, dict[str, frozenset[str]]]:
     """The nodes on which each copy of each want lay, by the want's key and the copy's id, as the statuses say."""
-    found: dict[str, dict[str, frozenset[str]]] = {}
+    held: dict[str, dict[str, frozenset[str]]] = {}
     for reader in users:
         namespace, status = reader.key.namespace, reader.dataset.status
         for copy in status.copies if status is not None else ():
@@ -182,16 +186,16 @@ def held_before(*, stores: Stores, users: Sequence[Reader]) -> dict[str, dict[st
             key = wants.dataset_key(namespace=namespace, name=reader.key.name)
             if copy.id.startswith(names.CLONE_COPY):
                 key = wants.clone_key(namespace=namespace, name=reader.key.name, copy=copy.id)
-            found.setdefault(key, {})[copy.id] = frozenset(node.name for node in copy.nodes)
+            held.setdefault(key, {})[copy.id] = frozenset(node.name for node in copy.nodes)
         for name, _, preload in preloads_of(stores=stores, namespace=namespace, dataset=reader.key.name):
             if preload.status is not None and preload.status.nodes:
                 key = wants.preload_key(namespace=namespace, name=name)
-                found[key] = {FIRST_COPY: frozenset(preload.status.nodes)}
-    return found
+                held[key] = {FIRST_COPY: frozenset(preload.status.nodes)}
+    return held
 
 
 def with_ids(
-    found: Iterable[Want], *, stores: Stores, held: Mapping[str, Mapping[str, frozenset[str]]]
+    mount_wants: Iterable[Want], *, stores: Stores, held: Mapping[str, Mapping[str, frozenset[str]]]
 ) -> list[Want]:
     """The wants with the ids of their copies, each the one that it had."""
     used: dict[str, set[str]] = {}
@@ -206,7 +210,7 @@ def with_ids(
                 ids=tuple(held.get(want.key, ())), count=want.copies, in_use=used.get(want.key, ())
             ),
         )
-        for want in found
+        for want in mount_wants
     ]
 
 
@@ -236,22 +240,22 @@ def conflict(
             continue
         holder = _holder(stores=stores, cluster=cluster, path=other_path)
         # Nothing is said of other namespaces: neither their Datasets, nor which folder they read.
-        own = other_uri if holder and holder[0] == me.namespace else ""
-        title = f"Dataset {'/'.join(holder)}" if holder and own else "another user"
+        holder_uri = other_uri if holder and holder[0] == me.namespace else ""
+        title = f"Dataset {'/'.join(holder)}" if holder and holder_uri else "another user"
         inner = len(source.uri) > len(other_uri)
-        return _nested(source.uri, inner=inner, own=own, title=title, cluster=cluster)
+        return _nested(source.uri, inner=inner, holder_uri=holder_uri, title=title, cluster=cluster)
     return None
 
 
-def _nested(uri: str, *, inner: bool, own: str, title: str, cluster: str) -> str:
-    """Why a folder cannot be mounted inside or around another one; `own`: the other, when it may be named."""
-    other = own or f"a folder {'around' if inner else 'in'} it"
+def _nested(uri: str, *, inner: bool, holder_uri: str, title: str, cluster: str) -> str:
+    """Why a folder cannot be mounted inside or around another one; `holder_uri`: the other, when it may be named."""
+    folder = holder_uri or f"a folder {'around' if inner else 'in'} it"
     remedy = "put this Dataset into another CacheCluster (spec.cacheClusterRef)"
-    if own:
+    if holder_uri:
         reading = "subfolders are folders of its volume" if inner else "or widen its spec.source.uri"
         remedy = f"read it through that Dataset ({reading}), {remedy}, or delete that one"
     return (
-        f"{uri} is {'inside' if inner else 'around'} {other}, which {title} has mounted in CacheCluster {cluster}, "
+        f"{uri} is {'inside' if inner else 'around'} {folder}, which {title} has mounted in CacheCluster {cluster}, "
         f"and a cache holds a folder only once: {remedy}"
     )
 
@@ -267,8 +271,10 @@ def has_keys(reader: Reader) -> bool:
     """Whether the mount had this Dataset's keys when it was last reported on."""
     status = reader.dataset.status
     return status is not None and any(
-        one.type == names.SOURCE_REACHABLE and one.status == "True" and one.reason == "Reachable"
-        for one in status.conditions
+        condition.type == names.SOURCE_REACHABLE
+        and condition.status == "True"
+        and condition.reason == "Reachable"
+        for condition in status.conditions
     )
 
 

@@ -57,7 +57,7 @@ class MountReport:
     """How it stands with a mount.
 
     Attributes:
-        there: whether it can be read; else it is being mounted, or `problem` says why not.
+        is_mounted: whether it can be read; else it is being mounted, or `problem` says why not.
         problem: why nothing more can be done now.
         trouble: what is wrong with the source or its keys while the mount serves.
         differs: the Dataset with other keys that are used; empty when these are the user's own.
@@ -85,7 +85,7 @@ class MountReport:
             the key of its own want.
     """
 
-    there: bool = False
+    is_mounted: bool = False
     problem: Problem | None = None
     trouble: Problem | None = None
     differs: str = ""
@@ -131,7 +131,7 @@ class MountReport:
             if state.manifest == listed.digest or state.held_bytes
         }
         follows = all(nodes[node].version == listed.digest for node in decision.draining & nodes.keys())
-        loading = (one for key, one in self.progress.items() if self.placements[key].want.load)
+        loading = (progress for key, progress in self.progress.items() if self.placements[key].want.load)
         return MountLedger(
             path=decision.mount,
             readers=frozenset(readers),
@@ -139,7 +139,7 @@ class MountReport:
             nodes=nodes,
             draining=decision.draining,
             live=decision.live,
-            busy=any(one.missing_bytes > 0 for one in loading),
+            busy=any(progress.missing_bytes > 0 for progress in loading),
             moving=moving or not follows,
         )
 
@@ -212,8 +212,10 @@ def progress_of(
 ) -> dict[str, WantProgress]:
     """How far each want is, by its key."""
     return {
-        one.want.key: holdings.progress(placement=one, manifest=manifest, states=states, informed=informed)
-        for one in placements
+        placement.want.key: holdings.progress(
+            placement=placement, manifest=manifest, states=states, informed=informed
+        )
+        for placement in placements
     }
 
 
@@ -228,7 +230,7 @@ def report_of(
 ) -> MountReport:
     """What a pass has found that came to a decision."""
     decision, progress, informed = work.decision, work.progress, work.informed
-    placements = {one.want.key: one for one in decision.placements}
+    placements = {placement.want.key: placement for placement in decision.placements}
     failures = holdings.failures({**{node: hosts.held[node] for node in informed}, **hosts.states})
     absent = hosts.held.keys() - hosts.readable.keys()
     readable = progress

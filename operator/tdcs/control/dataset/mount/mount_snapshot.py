@@ -66,11 +66,11 @@ class Snapshot:
 
     @classmethod
     def of(
-        cls, world: World, mount: Mount, asked: MountRequest, users: Sequence[Reader]
+        cls, world: World, mount: Mount, request: MountRequest, users: Sequence[Reader]
     ) -> "Snapshot | None":
         """What there is to see now; None when the source is to be listed or something is under way, or awaited."""
         stores, view = world.context.stores, world.observer.view(mount.cluster)
-        if asked.check_due or view.away or view.failure is not None or mount.manifests.busy:
+        if request.check_due or view.away or view.failure is not None or mount.manifests.busy:
             return None
         if world.clock() - view.since < UNHEARD_SECONDS:
             return None
@@ -87,8 +87,10 @@ class Snapshot:
         return cls(
             view=view.generation,
             nodes=world.node_directory.labelled(nodes=stores.nodes, usage=stores.usage),
-            objects=tuple(one["metadata"].get("resourceVersion") or id(one) for one in objects),
-            source=(mount_identity.mark(asked.source), asked.answer) if asked.source is not None else None,
+            objects=tuple(obj["metadata"].get("resourceVersion") or id(obj) for obj in objects),
+            source=(mount_identity.mark(request.source), request.answer)
+            if request.source is not None
+            else None,
             use=_use(world, mount, users),
             changes=mount.changes,
         )
@@ -103,7 +105,10 @@ def _use(world: World, mount: Mount, users: Sequence[Reader]) -> object:
         if (mount.report is not None and mount.report.read_on) or _reads_by_pod(mount)
         else None,
         [read_nodes.nodes_of_jobs(stores=world.context.stores, user=user) for user in users],
-        [(key, one.use, one.next_use, one.requested, one.preloading) for key, one in uses.items()],
+        [
+            (key, cache_user.use, cache_user.next_use, cache_user.requested, cache_user.preloading)
+            for key, cache_user in uses.items()
+        ],
         [
             ((namespaces.get(("", user.key.namespace)) or {}).get("metadata") or {}).get("labels")
             for user in users
@@ -120,7 +125,7 @@ def _reads_by_pod(mount: Mount) -> bool:
 def rests(world: World, mount: Mount, report: MountReport) -> bool:
     """Whether a mount is as it shall be, and no time that passes changes that."""
     return (
-        report.there
+        report.is_mounted
         and report.decided
         and report.settled
         and not report.busy
@@ -130,7 +135,9 @@ def rests(world: World, mount: Mount, report: MountReport) -> bool:
         and report.trouble is None
         and (report.decision is not None and report.decision.rests)
         and mount.mounting.source is not None
-        and all(one.want.load for one in report.placements.values())
-        and all(not one.missing_bytes for one in report.progress.values())
-        and all(node in report.current for one in report.placements.values() for node in one.nodes)
+        and all(placement.want.load for placement in report.placements.values())
+        and all(not progress.missing_bytes for progress in report.progress.values())
+        and all(
+            node in report.current for placement in report.placements.values() for node in placement.nodes
+        )
     )

@@ -65,13 +65,13 @@ class MountOutcome:
     """How it stands with a mount, for one of its users.
 
     Attributes:
-        there: whether it can be read; if not it is being made.
+        is_mounted: whether it can be read; if not it is being made.
         problem: why it cannot be; None while it can or is being made.
         trouble: what is wrong with the source, or the user's keys, of a mount that serves all the same.
         differs: which user of the same namespace has its keys, when those of this one differ; else empty.
     """
 
-    there: bool = False
+    is_mounted: bool = False
     problem: Problem | None = None
     trouble: Problem | None = None
     differs: str = ""
@@ -113,7 +113,7 @@ class Mounting:
         pause: seconds between two tries with the same keys.
         check_size: waits until a source can be listed, or counts it; raises LimitExceededError for too large a one.
         count_elsewhere: counts it from another node.
-        looked: looks at what the cache has mounted, after a change of that.
+        observe: looks at what the cache has mounted, after a change of that.
         on_change: called when a mount or unmount has ended.
         source: the source, with the keys that this process mounted it with; None before it did.
         mark: what tells it from others.
@@ -129,7 +129,7 @@ class Mounting:
     pause: float
     check_size: CheckSize
     count_elsewhere: CountElsewhere
-    looked: Callable[[], Awaitable[None]]
+    observe: Callable[[], Awaitable[None]]
     on_change: Callable[[], None]
     clock: Callable[[], float]
     source: Source | None = field(default=None, init=False)
@@ -201,17 +201,17 @@ class Mounting:
         attempt = self._attempt
         self._take()
         being_made = attempt is not None and attempt is self._attempt and attempt.again
-        there = self.path in mounts and not being_made
+        is_mounted = self.path in mounts and not being_made
         source = user.source
         mark = mount_identity.mark(source) if source is not None else None
         self._note(user, mark, users=users)
         if source is None or mark is None:
-            return MountOutcome(there=there, problem=None if there else _LOST)
+            return MountOutcome(is_mounted=is_mounted, problem=None if is_mounted else _LOST)
         failure = self._failures.pop(user.key, None)
         if isinstance(failure, KeysRefusedError) or (
-            isinstance(failure, SourceError) and there and user.serves
+            isinstance(failure, SourceError) and is_mounted and user.serves
         ):
-            cause = of_engine(failure, mounted=there)
+            cause = of_engine(failure, mounted=is_mounted)
             self._refusals[user.key] = _FailedMount(
                 mark=mark, cause=cause, again_at=self.clock() + self.pause
             )
@@ -222,19 +222,19 @@ class Mounting:
             self._refusals.pop(user.key, None)
             refusal = None
         waits = refusal is not None and self.clock() < refusal.again_at
-        needed = self._is_needed(user, source, mark=mark, there=there, users=users)
+        needed = self._is_needed(user, source, mark=mark, is_mounted=is_mounted, users=users)
         if needed and self._attempt is None and not waits:
             self._begin(user, source, again=self.path not in mounts)
-        if not there:
-            known = refusal.cause if refusal is not None and waits else None
-            return MountOutcome(problem=known or (None if needed else user.refused))
+        if not is_mounted:
+            waiting_cause = refusal.cause if refusal is not None and waits else None
+            return MountOutcome(problem=waiting_cause or (None if needed else user.refused))
         differs = self.source is not None and self.mark != mark
         settled = differs and not needed and self._attempt is None
         if not user.claimed and self.mark != mark and not (settled and user.answer is KeysAnswer.TAKEN):
             return MountOutcome(problem=user.refused)  # it was never let in: its keys may be revoked ones
         unheard = differs and not needed and user.answer is KeysAnswer.SILENT
         return MountOutcome(
-            there=True,
+            is_mounted=True,
             trouble=refusal.cause if refusal is not None else _UNCHECKED if unheard else None,
             differs=self._keys_of(user.key) if settled else "",
         )
@@ -269,7 +269,7 @@ class Mounting:
             await before()
             await self.engine.unmount(path=self.path)
             _audit.info("no Dataset reads %s any more: it is unmounted", self.path)
-            await self.looked()
+            await self.observe()
 
         self._unmount = BackgroundTask(run(), name="unmount", on_done=self.on_change)
         return False
@@ -282,8 +282,8 @@ class Mounting:
     def drop_user(self, key: WorkKey, *, uid: str) -> None:
         if self._maker == uid:
             self._maker = None
-        for each in (self._marks, self._present, self._failures, self._refusals):
-            each.pop(key, None)
+        for by_user in (self._marks, self._present, self._failures, self._refusals):
+            by_user.pop(key, None)
 
     def _works(self) -> list[BackgroundTask[None]]:
         works = (self._attempt.work if self._attempt else None, self._unmount)
@@ -302,11 +302,11 @@ class Mounting:
             except SourceError:
                 if again:
                     # The master lists a mount while it asks the source: a look meanwhile took it for one of others.
-                    await self.looked()
+                    await self.observe()
                 raise
             _audit.info("%s mounted %s at %s", by.key, source.uri, self.path)
             if again:
-                await self.looked()  # with other keys the cache says the same as before
+                await self.observe()  # with other keys the cache says the same as before
 
         work = BackgroundTask(run(), name="mount", on_done=self.on_change)
         self._attempt = _Attempt(by=by.key, uid=by.uid, source=source, again=again, work=work)
@@ -332,23 +332,23 @@ class Mounting:
         self._marks[done.by] = self.mark
 
     def _is_needed(
-        self, user: MountUser, source: Source, *, mark: Mark, there: bool, users: Collection[WorkKey]
+        self, user: MountUser, source: Source, *, mark: Mark, is_mounted: bool, users: Collection[WorkKey]
     ) -> bool:
         """Whether this user's source is to be mounted: users with different Secrets would else mount in turns, so only
         a change counts, or that the source refuses the keys that the mount has, or nobody has them any more."""
-        if not there:
+        if not is_mounted:
             return may_mount(user.answer, shared=len(users) > 1)
         if mark == self.mark:
             self._marks[user.key] = mark
             return False
-        known = self.source is not None
-        if not known and user.outranked:
+        has_source = self.source is not None
+        if not has_source and user.outranked:
             return False
         return gets_keys(
             user.answer,
             alone=all(key.namespace == user.key.namespace for key in users),
-            keys_known=known,
-            changed=self._marks.setdefault(user.key, mark) != mark if known else True,
+            keys_known=has_source,
+            changed=self._marks.setdefault(user.key, mark) != mark if has_source else True,
             held=not self._suspect and bool(self._holders(users)),
             held_by_others=any(key.namespace != user.key.namespace for key in self._holders(users)),
             founded=self.path == mount_identity.engine_path(source=source),
@@ -370,9 +370,9 @@ class Mounting:
 
     def _keys_of(self, user: WorkKey) -> str:
         """A user with the mount's keys in the namespace of this one; empty when there is none."""
-        own = (
+        key_holders = (
             str(key)
             for key, keys in self._present.items()
             if key.namespace == user.namespace and keys.mark == self.mark
         )
-        return min(own, default="")
+        return min(key_holders, default="")

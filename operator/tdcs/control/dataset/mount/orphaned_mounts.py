@@ -30,14 +30,14 @@ class Orphans:
 
     def __init__(self, *, world: World) -> None:
         self._world = world
-        self._looked: dict[str, float] = {}
-        self._seen: dict[Place, float] = {}
+        self._swept_at: dict[str, float] = {}
+        self._orphaned_since: dict[Place, float] = {}
         self._used: set[Place] = set()
 
     def is_due(self, cluster: str) -> bool:
         """Whether the mounts of a cache cluster were not looked at for a while."""
         pause = self._world.context.settings.survey_seconds
-        return self._world.clock() - self._looked.get(cluster, float("-inf")) >= pause / 2
+        return self._world.clock() - self._swept_at.get(cluster, float("-inf")) >= pause / 2
 
     async def sweep(self, cluster: str) -> bool:
         """Look at the mounts of a cache cluster, unless that was done a moment ago; gives whether something of it is
@@ -49,28 +49,30 @@ class Orphans:
         if not view.answered or view.failure is not None:
             return False
         if not self.is_due(cluster):
-            own = {mount.place for mount in world if mount.cluster == cluster}
-            found = {place for place in self._seen if place[0] == cluster}
-            return bool(self._without_dataset((own | found) - self._used))
-        self._looked[cluster] = now
-        known = {(cluster, path) for state in view.agents.values() for path in state.mounts}
+            own_mounts = {mount.place for mount in world if mount.cluster == cluster}
+            orphans = {place for place in self._orphaned_since if place[0] == cluster}
+            return bool(self._without_dataset((own_mounts | orphans) - self._used))
+        self._swept_at[cluster] = now
+        agent_mounts = {(cluster, path) for state in view.agents.values() for path in state.mounts}
         mounted = {(cluster, path) for path in view.mounts}
-        own = {mount.place for mount in world if mount.cluster == cluster}
-        nameless = self._without_dataset(known | mounted | own)
+        own_mounts = {mount.place for mount in world if mount.cluster == cluster}
+        nameless = self._without_dataset(agent_mounts | mounted | own_mounts)
         try:
             used = await self._in_use(cluster) if nameless else set()
         except KubeError as error:
             _log.info("the mounts of CacheCluster %s could not be looked at: %s", cluster, error)
             return True
         self._used = {place for place in self._used if place[0] != cluster} | used
-        found = nameless - used
-        self._seen = {
-            place: since for place, since in self._seen.items() if place[0] != cluster or place in found
+        orphans = nameless - used
+        self._orphaned_since = {
+            place: since
+            for place, since in self._orphaned_since.items()
+            if place[0] != cluster or place in orphans
         }
-        for place in found:
-            if now - self._seen.setdefault(place, now) >= pause:
-                await self._remove(place, mounted=place in mounted, known=place in known)
-        return bool(found)
+        for place in orphans:
+            if now - self._orphaned_since.setdefault(place, now) >= pause:
+                await self._remove(place, mounted=place in mounted, on_agents=place in agent_mounts)
+        return bool(orphans)
 
     def _without_dataset(self, places: Iterable[Place]) -> set[Place]:
         """The mounts that no Dataset names, and on which no pass works."""
@@ -94,23 +96,23 @@ class Orphans:
             if names.cache_cluster_of(dataset) == cluster
             and not (dataset.get("status") or {}).get("mountPath")
         }
-        found = await self._world.context.api.list(
+        volumes = await self._world.context.api.list(
             PERSISTENT_VOLUMES, labels=f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}"
         )
         return {
             _place_of(volume)
-            for volume in found.items
+            for volume in volumes.items
             if volume["metadata"]["name"] in restored or (volume.get("status") or {}).get("phase") == "Bound"
         }
 
-    async def _remove(self, place: Place, *, mounted: bool, known: bool) -> None:
+    async def _remove(self, place: Place, *, mounted: bool, on_agents: bool) -> None:
         cluster, path = place
         if not mounted:
-            if known:
+            if on_agents:
                 self._world.assigner(cluster).drop_mount(path)
-            left = self._world.find(cluster=cluster, path=path)
-            if left is not None:
-                await self._world.drop(left)
+            leftover = self._world.find(cluster=cluster, path=path)
+            if leftover is not None:
+                await self._world.drop(leftover)
             return
         mount = self._world.get(cluster=cluster, path=path)
         if not mount.mounting.busy:
@@ -127,8 +129,8 @@ def _place_of(volume: Mapping[str, object]) -> Place:
     spec = volume.get("spec")
     csi = spec.get("csi") if isinstance(spec, dict) else None
     attributes = csi.get("volumeAttributes") if isinstance(csi, dict) else None
-    given = attributes if isinstance(attributes, dict) else {}
-    return str(given.get(names.VOLUME_CLUSTER, "")), str(given.get(names.VOLUME_PATH, ""))
+    fields = attributes if isinstance(attributes, dict) else {}
+    return str(fields.get(names.VOLUME_CLUSTER, "")), str(fields.get(names.VOLUME_PATH, ""))
 
 
 async def remove_unused(world: World) -> None:
@@ -147,12 +149,12 @@ def used(world: World) -> tuple[set[str], set[str]]:
     stores = world.context.stores
     views = {cluster: world.observer.view(cluster) for _, cluster in stores.cache_clusters}
     states = [state for view in views.values() for state in view.agents.values()]
-    states += [one.state for view in views.values() for one in view.away.values()]
+    states += [agent.state for view in views.values() for agent in view.away.values()]
     listed = [mount.manifests.view().listed for mount in world]
     digests = {
         *(digest for view in views.values() for digest in view.versions.values()),
         *(mount.manifest for state in states for mount in state.mounts.values()),
-        *(one.digest for one in listed if one is not None),
+        *(version.digest for version in listed if version is not None),
     }
     silent = {cluster for cluster, view in views.items() if not view.answered or view.failure is not None}
     mounts = {

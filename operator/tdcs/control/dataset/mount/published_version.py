@@ -26,12 +26,12 @@ class PublishedVersion:
     _outages: int = field(default=-1, init=False)
     _work: BackgroundTask[None] | None = field(default=None, init=False)
 
-    def publish(self, wanted: str, *, known: str, outages: int) -> EngineError | bool:
+    def publish(self, version: str, *, current: str, outages: int) -> EngineError | bool:
         """Begin to publish a version where the cache has another one; whether it has it, or why that failed.
 
         Args:
-            wanted: digest of its manifest; empty while there is none.
-            known: what the cache says that the path's version is.
+            version: digest of its manifest; empty while there is none.
+            current: the path's version, as the cache knows it.
             outages: how often the cache came back: after that the version is published again.
         """
         work = self._work
@@ -45,11 +45,11 @@ class PublishedVersion:
                 return error
         if outages != self._outages:
             self._sent, self._outages = "", outages
-        if known and known == self._sent:
+        if current and current == self._sent:
             self._sent = ""  # heard: from now on what the cache says counts, whoever changes it there
-        if not wanted or wanted in {known, self._sent}:
+        if not version or version in {current, self._sent}:
             return True
-        self._work = BackgroundTask(self._publish(wanted), name="published version", on_done=self.on_done)
+        self._work = BackgroundTask(self._publish(version), name="published version", on_done=self.on_done)
         return False
 
     def reset(self) -> None:
@@ -60,11 +60,11 @@ class PublishedVersion:
         if self._work is not None:
             await self._work.cancel()
 
-    async def _publish(self, wanted: str) -> None:
+    async def _publish(self, version: str) -> None:
         self._sent = ""
         try:
             async with asyncio.timeout(LIMIT_SECONDS):
-                await self.engine.set_version(path=self.path, version=wanted)
+                await self.engine.set_version(path=self.path, version=version)
         except TimeoutError as error:
             raise EngineUnavailableError(
                 attempted=f"publish the version of {self.path}",
@@ -73,4 +73,4 @@ class PublishedVersion:
                 path=self.path,
                 retryable=True,
             ) from error
-        self._sent = wanted
+        self._sent = version

@@ -62,43 +62,45 @@ def copies_at_readers(
         held_before: where each copy of each want lay.
     """
     now, stores = world.clock(), world.context.stores
-    found = {}
+    read_on = {}
     for user in users:
         key = user.own_want
-        known = before.get(key)
+        last_read = before.get(key)
         grown = nodes_of_jobs(stores=stores, user=user)
         if comes_to_jobs(user) and uses[key].use.jobs.waiting:
             # Where it is to be at first; from then on it stays there for them.
             is_placed = any(held_before.get(key, {}).values())
             dataset = (user.key.namespace, user.key.name)
             grown |= frozenset(
-                (known.last if known is not None else ()) if is_placed else world.jobs.awaited_nodes(dataset)
+                (last_read.last if last_read is not None else ())
+                if is_placed
+                else world.jobs.awaited_nodes(dataset)
             )
         follows = scaling.follow_jobs or cache_users.has_elastic_job(stores, uses[key])
-        if not follows and not grown and (known is None or not known.last):
+        if not follows and not grown and (last_read is None or not last_read.last):
             continue
-        if known is None:
-            own = {
+        if last_read is None:
+            held = {
                 want.key: held_before[want.key]
                 for want in wants
                 if want.dataset == key and want.key in held_before
             }
-            known = ReadOn.at_first(placement_input.nodes_of(own), now=now)
+            last_read = ReadOn.at_first(placement_input.nodes_of(held), now=now)
         read = nodes_read_on(stores=stores, users=[user]) if follows else frozenset()
-        after = known.then(read | grown, now=now, delay=scaling.delay_seconds)
+        after = last_read.then(read | grown, now=now, delay=scaling.delay_seconds)
         if follows or after.last:
-            found[key] = after
-    return found
+            read_on[key] = after
+    return read_on
 
 
 def dues(
     stores: Stores, users: Sequence[Reader], *, read_on: Mapping[str, ReadOn], delay: float
 ) -> list[float]:
     """When each node was not read on for so long that copies need not stay there, by the clock of the passes."""
-    left = list[float]()
+    due_times = list[float]()
     for user in users if read_on else ():
-        known = read_on.get(user.own_want)
+        last_read = read_on.get(user.own_want)
         nodes = nodes_read_on(stores=stores, users=[user]) | nodes_of_jobs(stores=stores, user=user)
-        times = known.last if known is not None else {}
-        left += [when + delay for node, when in times.items() if node not in nodes]
-    return left
+        times = last_read.last if last_read is not None else {}
+        due_times += [when + delay for node, when in times.items() if node not in nodes]
+    return due_times

@@ -124,10 +124,10 @@ class MountManifests:
     _listing: _Listing | None = field(default=None, init=False)
     _turn: ListingTurn | None = field(default=None, init=False)
     _namespaces: frozenset[str] = field(default=frozenset(), init=False)
-    _known: ManifestView = field(default_factory=ManifestView, init=False)
+    _view: ManifestView = field(default_factory=ManifestView, init=False)
     _again_at: float = field(default=-math.inf, init=False)
     _recovered: bool = field(default=False, init=False)
-    _asked: ListingLimit | None = field(default=None, init=False)
+    _limit: ListingLimit | None = field(default=None, init=False)
     _met: ListingLimit | None = field(default=None, init=False)
     _answered: dict[object, str | None] = field(default_factory=dict, init=False)
     _begun_for: dict[object, str] = field(default_factory=dict, init=False)
@@ -146,7 +146,7 @@ class MountManifests:
     def view(self) -> ManifestView:
         """What is known now; takes in a listing that has ended."""
         self._take()
-        return self._known
+        return self._view
 
     @property
     def busy(self) -> bool:
@@ -173,7 +173,7 @@ class MountManifests:
         digest: str,
         urls: tuple[str, ...],
         unheard: bool,
-        asked: Mapping[object, str | None],
+        requests: Mapping[object, str | None],
         namespaces: frozenset[str],
         limit: Callable[[], ListingLimit],
         rule: LossRule = PLAIN_RULE,
@@ -186,7 +186,7 @@ class MountManifests:
             digest: of the last version, as the cache knows it; empty when it knows none.
             urls: where its manifest may be had.
             unheard: whether agents that may have it have not been heard of yet.
-            asked: of each Dataset the value of the annotation with which its user asks for a listing.
+            requests: of each Dataset the value of the annotation with which its user asks for a listing.
             namespaces: of the Datasets that read it.
             limit: how large the source may be. A higher one than that which a listing met is tried at once.
             rule: how much the source may have lost. A source that had lost too much is looked at at once when this
@@ -199,30 +199,30 @@ class MountManifests:
             self._again_at, self._met = -math.inf, None
         if self._guard.allow(rule):
             self._again_at = -math.inf
-        now, known = self.clock(), self._known
+        now, view = self.clock(), self._view
         if self._listing is not None or now < self._again_at:
             return
-        if known.listed is None and not self._recovered and is_digest(digest):
+        if view.listed is None and not self._recovered and is_digest(digest):
             if unheard and not self.caches.folder.has(digest):
                 return
             self._recovered = True
             self._start(self._recover(digest=digest, urls=urls))
             return
-        age = now - known.checked_at if known.checked_at is not None else math.inf
+        age = now - view.checked_at if view.checked_at is not None else math.inf
         if changed > self._changed_files:
             self._unchanged = 0
         pause = relisting_pause(self._unchanged, first=self.pause / 2, most=RELISTED_AFTER)
-        again = changed > 0 and age >= max(CHANGED_SHARE * known.took, pause)
+        again = changed > 0 and age >= max(CHANGED_SHARE * view.took, pause)
         doubted = self._guard.loss is not None
-        if known.listed is None or due or again or doubted:
+        if view.listed is None or due or again or doubted:
             # What the cache remembers of a source that it has listed before is enough for a mount that is known.
             refresh = due or again or doubted or not is_digest(digest)
             self._changed_files = max(changed, self._changed_files)
-            self._begin_again_for(asked, doubted=doubted)
+            self._begin_again_for(requests, doubted=doubted)
             self._start(
                 self._count_and_list(refresh=refresh, limit=limit),
                 refresh=refresh,
-                asked=asked,
+                requests=requests,
                 again=again and not due,
             )
 
@@ -235,8 +235,8 @@ class MountManifests:
         current = self.view().listed
         if current is None:
             return {}
-        found: dict[tuple[str, ...], Totals] = {(): current.totals}
-        for paths in {each for each in selections if each}:
+        sums: dict[tuple[str, ...], Totals] = {(): current.totals}
+        for paths in {selection for selection in selections if selection}:
             if paths not in self._totals:
                 try:
                     async with asyncio.timeout(FETCH_SECONDS):  # which goes on for the next pass
@@ -249,34 +249,34 @@ class MountManifests:
                     self.relist()
                     return None
                 self._totals[paths] = await asyncio.to_thread(self._sum, current.digest, paths)
-            found[paths] = self._totals[paths]
-        while len(self._totals) > max(PATHS_KEPT, len(found)):
+            sums[paths] = self._totals[paths]
+        while len(self._totals) > max(PATHS_KEPT, len(sums)):
             self._totals.pop(next(iter(self._totals)))
-        return found
+        return sums
 
     def reset(self) -> None:
         """The mount is gone: the next one may have other ids of blocks. How much its source had is remembered: one that
         is empty then is no more to be believed than before."""
-        self._known = ManifestView(checked=self._known.checked)
+        self._view = ManifestView(checked=self._view.checked)
         self._recovered, self._totals, self._again_at = True, {}, -math.inf
         self.size = None
 
     def lost(self, digest: str) -> bool:
         """The manifest of a version cannot be had: whether it is the last one, and is listed again."""
-        listed = self._known.listed
+        listed = self._view.listed
         mine = listed is not None and listed.digest == digest and self._listing is None
-        if mine and self._known.checked_at != -math.inf:
+        if mine and self._view.checked_at != -math.inf:
             self.relist()
         return mine
 
     def relist(self) -> None:
         """List the source again, but not at once."""
-        self._known = replace(self._known, checked_at=-math.inf)
+        self._view = replace(self._view, checked_at=-math.inf)
         self._again_at = self.clock() + self.pause
 
     def retry(self) -> None:
         """The mount has got other keys: a listing that failed is tried again at once."""
-        if self._known.trouble is not None or self._known.problem is not None:
+        if self._view.trouble is not None or self._view.problem is not None:
             self._again_at = -math.inf
 
     async def close(self) -> None:
@@ -287,10 +287,10 @@ class MountManifests:
     def _sum(self, digest: str, paths: tuple[str, ...]) -> Totals:
         return self.caches.folder.open(digest).totals(paths)
 
-    def _begin_again_for(self, asked: Mapping[object, str | None], *, doubted: bool) -> None:
+    def _begin_again_for(self, requests: Mapping[object, str | None], *, doubted: bool) -> None:
         """Have a listing that is asked for not go on with one that began before: who asks has changed the source. One
         of a source that has lost much is to find that again, and not what was found before."""
-        values = {key: value for key, value in asked.items() if value is not None}
+        values = {key: value for key, value in requests.items() if value is not None}
         if doubted or values.items() - self._begun_for.items():
             with suppress(OSError):
                 self.caches.folder.remove_progress(self.path)
@@ -301,50 +301,52 @@ class MountManifests:
         try:
             async with asyncio.timeout(RECOVER_SECONDS):
                 version = self.published(digest)
-                found = await self.caches.totals(digest=digest, urls=urls, version=version)
+                listed = await self.caches.totals(digest=digest, urls=urls, version=version)
         except TimeoutError:
             raise ManifestUnavailableError(f"no agent has given manifest {digest} in time") from None
-        self.size = found.size
-        return found
+        self.size = listed.size
+        return listed
 
     async def _count_and_list(self, *, refresh: bool, limit: Callable[[], ListingLimit]) -> Listed:
         """A listing, and before one of the source itself a count, which takes no place of another listing."""
         begun = self.clock()
         if refresh:
-            self._asked = limit()
-            counted = await self.count(self._asked)
+            self._limit = limit()
+            counted = await self.count(self._limit)
             if counted is not None:
                 # Before the cache lists it: what it does not find any more it forgets.
                 await self._guard.check(counted, elsewhere=self.count_elsewhere)
         seconds = self.clock() - begun
         self._turn = ListingTurn(namespaces=self._namespaces, since=self.clock())
         try:
-            found = await self.gate.run(lambda: self._list(refresh=refresh, limit=limit), turn=self._turn)
+            listed = await self.gate.run(lambda: self._list(refresh=refresh, limit=limit), turn=self._turn)
         finally:
             self._turn = None
-        return msgspec.structs.replace(found, seconds=found.seconds + seconds)
+        return msgspec.structs.replace(listed, seconds=listed.seconds + seconds)
 
     async def _list(self, *, refresh: bool, limit: Callable[[], ListingLimit]) -> Listed:
         """A listing when its turn comes, by the limit of that time, and of its end: others have been listed meanwhile,
         and what was left then was left to all of them."""
-        self._asked = limit()
-        found = await self.lister.list(path=self.path, refresh=refresh, resume=True, limit=self._asked)
-        await self._guard.check(found.size, elsewhere=self.count_elsewhere)
-        self._asked = limit()
-        LimitCount(self._asked, what=self.path, path=self.path).add_size(found.size)
-        self.size = found.size
-        return found
+        self._limit = limit()
+        listed = await self.lister.list(path=self.path, refresh=refresh, resume=True, limit=self._limit)
+        await self._guard.check(listed.size, elsewhere=self.count_elsewhere)
+        self._limit = limit()
+        LimitCount(self._limit, what=self.path, path=self.path).add_size(listed.size)
+        self.size = listed.size
+        return listed
 
     def _start(
         self,
         work: Coroutine[Any, Any, Listed],
         *,
         refresh: bool = False,
-        asked: Mapping[object, str | None] = MappingProxyType({}),
+        requests: Mapping[object, str | None] = MappingProxyType({}),
         again: bool = False,
     ) -> None:
         task = BackgroundTask(work, name=f"list {self.path}", on_done=self.on_done)
-        self._listing = _Listing(refresh=refresh, again=again, answers=asked, began=self.clock(), work=task)
+        self._listing = _Listing(
+            refresh=refresh, again=again, answers=requests, began=self.clock(), work=task
+        )
 
     def _take(self) -> None:
         done = self._listing
@@ -352,7 +354,7 @@ class MountManifests:
             return
         self._listing = None
         try:
-            found = done.work.result()
+            listed = done.work.result()
         except (ManifestUnavailableError, FileNotFoundError, BadManifestError):
             return  # it is lost: the source is listed
         except SourceLossError:
@@ -361,20 +363,20 @@ class MountManifests:
         except (EngineError, OSError) as error:
             self._failed(error, done)
             return
-        changed = self._known.listed is None or self._known.listed.digest != found.digest
+        changed = self._view.listed is None or self._view.listed.digest != listed.digest
         if changed:
             self._totals, self._changed_files = {}, 0
         self._unchanged = self._unchanged + done.again if not changed else 0
-        self._known = replace(self._known, listed=found, problem=None)
-        self._guard.accept(version=found.digest, size=found.size)
+        self._view = replace(self._view, listed=listed, problem=None)
+        self._guard.accept(version=listed.digest, size=listed.size)
         if done.refresh:
-            self._known = replace(self._known, trouble=None)
+            self._view = replace(self._view, trouble=None)
             self._checked(done)
 
     def _checked(self, done: _Listing) -> None:
         """The source itself has been looked at."""
         at, began = self.clock(), done.began
-        self._known = replace(self._known, checked_at=at, asked_at=began, checked=self.now())
+        self._view = replace(self._view, checked_at=at, asked_at=began, checked=self.now())
         self._answered.update(done.answers)
 
     def _shrunk(self, done: _Listing) -> None:
@@ -382,8 +384,8 @@ class MountManifests:
         pause = self._guard.pause(max(self.pause, CHANGED_SHARE * (self.clock() - done.began)))
         self._again_at = self.clock() + pause
         cause = self._guard.problem(retry_after=pause)
-        first = self._known.listed is None
-        self._known = replace(self._known, trouble=cause, problem=cause if first else None)
+        first = self._view.listed is None
+        self._view = replace(self._view, trouble=cause, problem=cause if first else None)
         self._checked(done)
 
     def _failed(self, error: EngineError | OSError, done: _Listing) -> None:
@@ -393,24 +395,24 @@ class MountManifests:
         self._again_at = self.clock() + pause
         cause = of_disk(error) if isinstance(error, OSError) else of_engine(error, mounted=True)
         if isinstance(error, LimitExceededError):
-            self._met = self._asked  # looked at seldom, and at once when the limit is raised
+            self._met = self._limit  # looked at seldom, and at once when the limit is raised
         else:
             cause = replace(cause, retry_after=pause)
-        first = self._known.listed is None
+        first = self._view.listed is None
         if first:
-            self._known = replace(self._known, problem=cause)
+            self._view = replace(self._view, problem=cause)
         # Of a cache that is away its own conditions tell.
         if isinstance(error, SourceError) or not (first or isinstance(error, EngineUnavailableError)):
-            self._known = replace(self._known, trouble=cause)
+            self._view = replace(self._view, trouble=cause)
         if isinstance(error, SourceError):
             self.on_refused()
 
 
 def manifest_urls(own_url: str, path: str, holders: Iterable[AgentState], *, digest: str) -> tuple[str, ...]:
     """Where a manifest can be had: from the operator, and from agents that work by it."""
-    own = [f"{own_url}{MANIFEST_PATH}{digest}"] if own_url else []
-    known = [state.url for state in holders if state.url and manifest_of(state, path) == digest]
-    return (*own, *(f"{url}{MANIFEST_PATH}{digest}" for url in known[:MANIFEST_HOLDERS]))
+    operator_url = [f"{own_url}{MANIFEST_PATH}{digest}"] if own_url else []
+    agent_urls = [state.url for state in holders if state.url and manifest_of(state, path) == digest]
+    return (*operator_url, *(f"{url}{MANIFEST_PATH}{digest}" for url in agent_urls[:MANIFEST_HOLDERS]))
 
 
 def awaited_url(state: AgentState, *, digest: str) -> str:

@@ -29,8 +29,8 @@ def readers_elsewhere(obj: Object, *, stores: Stores) -> int:
     if not obj["spec"].get("sharedWith"):
         return 0
     me = object_key(obj)
-    others = indexed_datasets(stores.datasets).sharers(me)
-    readers = [key for key in others if key[0] != me[0] and stores.usage.is_mounted(key)]
+    sharers = indexed_datasets(stores.datasets).sharers(me)
+    readers = [key for key in sharers if key[0] != me[0] and stores.usage.is_mounted(key)]
     return len({key[0] for key in readers if _has_consent(key, stores=stores)})
 
 
@@ -41,8 +41,8 @@ def _has_consent(key: Key, *, stores: Stores) -> bool:
 
 def labels_of(namespace: str, *, stores: Stores) -> dict[str, str] | None:
     """Labels of a namespace; None while they are not known."""
-    found = stores.namespaces.get(("", namespace))
-    return None if found is None else (found.get("metadata") or {}).get("labels") or {}
+    obj = stores.namespaces.get(("", namespace))
+    return None if obj is None else (obj.get("metadata") or {}).get("labels") or {}
 
 
 def _live(owner: Object | None) -> Dataset | None:

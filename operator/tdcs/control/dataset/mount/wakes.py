@@ -50,10 +50,10 @@ class Wakes:
     def needs_changed(self, cluster: str) -> None:
         """The CacheCluster, when its jobs need more or less: its status says so, and may scale it."""
         grants = self._manager.grants(cluster)
-        beyond = sorted(name for name, left in grants.quotas.items() if left < 0)
-        found = (sum(grants.needed.values()), len(grants.mounts), beyond)
-        if self._needs_seen.get(cluster) != found:
-            self._needs_seen[cluster] = found
+        beyond = sorted(name for name, balance in grants.quotas.items() if balance < 0)
+        needs = (sum(grants.needed.values()), len(grants.mounts), beyond)
+        if self._needs_seen.get(cluster) != needs:
+            self._needs_seen[cluster] = needs
             self._context.queue.add_after(self._context.cache_cluster_key(cluster), NEEDS_SECONDS)
 
     def manifest_lost(self, digest: str) -> None:
@@ -79,11 +79,11 @@ class Wakes:
         """The Datasets of some mounts of a cluster, or of all."""
         stores = self._context.stores
         if paths is None:
-            own = (key for key, obj in stores.datasets.items() if names.cache_cluster_of(obj) == cluster)
-            return [WorkKey(DATASETS, *key) for key in own]
-        found: list[WorkKey] = []
+            keys = (key for key, obj in stores.datasets.items() if names.cache_cluster_of(obj) == cluster)
+            return [WorkKey(DATASETS, *key) for key in keys]
+        dataset_keys: list[WorkKey] = []
         for path in paths:
             mount = self._mounts.get((cluster, path))
-            seen = mount_readers.users_of(stores=stores, cluster=cluster, path=path)
-            found += seen if mount is None else mount.users.union(seen)
-        return found
+            users = mount_readers.users_of(stores=stores, cluster=cluster, path=path)
+            dataset_keys += users if mount is None else mount.users.union(users)
+        return dataset_keys

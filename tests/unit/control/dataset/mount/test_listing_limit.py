@@ -69,7 +69,7 @@ async def advance(manifests: MountManifests, limit: ListingLimit, *, digest: str
         digest=digest,
         urls=(),
         unheard=False,
-        asked={},
+        requests={},
         namespaces=frozenset({"n"}),
         limit=lambda: limit,
     )

@@ -346,7 +346,7 @@ class ShrinkingSource:
             digest="",
             urls=(),
             unheard=False,
-            asked={},
+            requests={},
             namespaces=frozenset({"n"}),
             limit=lambda: ListingLimit(files=1000),
             rule=rule,

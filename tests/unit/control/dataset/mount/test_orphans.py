@@ -218,7 +218,7 @@ async def test_a_restart_with_many_mounts_lists_the_volumes_at_most_once_a_sweep
     for task in cluster._work:
         task.cancel()
     await asyncio.gather(*cluster._work, return_exceptions=True)
-    cluster.datasets._orphans._looked.clear()
+    cluster.datasets._orphans._swept_at.clear()
     gets.clear()
     lists.clear()
     await cluster.datasets.sweep()

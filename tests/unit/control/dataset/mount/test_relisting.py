@@ -68,7 +68,7 @@ async def spend(manifests: MountManifests, lister: Unchanging, seconds: float, *
             digest="",
             urls=(),
             unheard=False,
-            asked={},
+            requests={},
             namespaces=frozenset({"n"}),
             limit=lambda: ListingLimit(files=10**8),
         )
@@ -103,7 +103,7 @@ async def test_a_listing_that_a_user_asks_for_goes_on_with_none_that_began_befor
                 digest="",
                 urls=(),
                 unheard=False,
-                asked={"dataset": value},
+                requests={"dataset": value},
                 namespaces=frozenset({"n"}),
                 limit=lambda: ListingLimit(files=10**8),
             )
