@@ -59,7 +59,7 @@ async def test_whatever_is_killed_or_paused_no_byte_is_wrong_and_the_end_is_that
         await stack.enter_async_context(operator)
         await stack.enter_async_context(
             serve_manifests(
-                agents.manifests, port=port, known=lambda name: operator.observer.known_agents(name)
+                agents.manifests, port=port, known_agents=lambda name: operator.observer.known_agents(name)
             )
         )
         node.end_plugin()

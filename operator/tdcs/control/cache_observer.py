@@ -67,7 +67,7 @@ class CacheObserver:
         self._heard: set[str] = set()
         """Caches that have answered."""
         self._tasks: dict[str, list[asyncio.Task[None]]] = {}
-        self._asked: dict[str, asyncio.Event] = {}
+        self._look_events: dict[str, asyncio.Event] = {}
         self._next_looks: dict[str, asyncio.Task[None]] = {}
         self._looks: set[asyncio.Task[None]] = set()
         self._looking: dict[str, asyncio.Lock] = {}
@@ -78,7 +78,7 @@ class CacheObserver:
         """What is known of a cache cluster; begins to look at one that is asked for the first time."""
         if cluster not in self._views:
             self._views[cluster] = CacheView(since=self.clock())
-            self._asked[cluster] = asyncio.Event()
+            self._look_events[cluster] = asyncio.Event()
             self._tasks[cluster] = [
                 asyncio.create_task(self._watch_master(cluster), name=f"observe {cluster}"),
                 asyncio.create_task(self._watch_agents(cluster), name=f"agents of {cluster}"),
@@ -104,8 +104,8 @@ class CacheObserver:
         return next((cluster for cluster, view in views if digest in view.versions.values()), None)
 
     def ask(self, cluster: str) -> None:
-        if cluster in self._asked:
-            self._asked[cluster].set()
+        if cluster in self._look_events:
+            self._look_events[cluster].set()
 
     async def look(self, cluster: str) -> None:
         """Look at a cache now, and wait for the view. Who asks before that begins is served by the same look."""
@@ -129,23 +129,23 @@ class CacheObserver:
         self._views.pop(cluster, None)
         self._heard.discard(cluster)
         self._rooms.pop(cluster, None)
-        self._asked.pop(cluster, None)
+        self._look_events.pop(cluster, None)
 
     async def close(self) -> None:
-        tasks = [task for each in self._tasks.values() for task in each] + [*self._looks]
+        tasks = [task for cluster_tasks in self._tasks.values() for task in cluster_tasks] + [*self._looks]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._tasks.clear()
 
     async def _watch_master(self, cluster: str) -> None:
-        asked = self._asked[cluster]
+        event = self._look_events[cluster]
         while True:
-            asked.clear()
+            event.clear()
             await self.look(cluster)
             try:
                 async with asyncio.timeout(self._poll):
-                    await asked.wait()
+                    await event.wait()
             except TimeoutError:
                 continue
 
@@ -178,7 +178,7 @@ class CacheObserver:
                 return
             cache.connect(workers)
             back = now.failure is not None
-            seen = replace(
+            view = replace(
                 now,
                 # No worker is known before the cache answers: how long one is waited for counts from then.
                 since=now.since if cluster in self._heard else self.clock(),
@@ -192,13 +192,13 @@ class CacheObserver:
                 heard=True,
             )
             self._heard.add(cluster)
-            if seen != now:
+            if view != now:
                 # An equal one stays: passes see at a glance that nothing has changed.
-                self._views[cluster] = replace(seen, generation=now.generation + 1)
-            if back or not before.answered or _brief(before) != _brief(seen):
+                self._views[cluster] = replace(view, generation=now.generation + 1)
+            if back or not before.answered or _brief(before) != _brief(view):
                 self._on_cache(cluster, None)
             else:
-                changed = _changed_mounts(before, seen)
+                changed = _changed_mounts(before, view)
                 if changed is None or changed:
                     self._on_cache(cluster, changed)
             return
@@ -224,27 +224,27 @@ class CacheObserver:
     def _take_agents(self, cluster: str) -> None:
         before, states = self._views[cluster], dict(self._caches.get(cluster=cluster).agents.states())
         now = self.clock()
-        kept = {node: one for node, one in before.away.items() if now - one.since < AWAY_SECONDS}
-        if len(kept) < len(before.away):
-            before = replace(before, generation=before.generation + 1, away=kept)
+        still_away = {node: agent for node, agent in before.away.items() if now - agent.since < AWAY_SECONDS}
+        if len(still_away) < len(before.away):
+            before = replace(before, generation=before.generation + 1, away=still_away)
             self._views[cluster] = before
-        known = before.agents
-        if not known and self.clock() - before.since < self._patience and _is_silent(before, states):
+        agents = before.agents
+        if not agents and self.clock() - before.since < self._patience and _is_silent(before, states):
             return  # hundreds of them answer one after the other, and nothing is decided without all
-        if known.keys() == states.keys() and all(_same(known[node], states[node]) for node in states):
+        if agents.keys() == states.keys() and all(_same(agents[node], states[node]) for node in states):
             return
-        lost = known.keys() - states.keys()
-        gone = {node: Away(state=known[node], since=self.clock()) for node in lost}
-        away = {node: one for node, one in {**before.away, **gone}.items() if node not in states}
+        lost = agents.keys() - states.keys()
+        newly_away = {node: Away(state=agents[node], since=self.clock()) for node in lost}
+        away = {node: agent for node, agent in {**before.away, **newly_away}.items() if node not in states}
         self._views[cluster] = replace(before, generation=before.generation + 1, agents=states, away=away)
-        if known.keys() != states.keys():
+        if agents.keys() != states.keys():
             self._rooms[cluster] = {node: _room(state) for node, state in states.items()}
             self._on_agents(cluster, None)
             return
         self._compare_rooms(cluster, states)
         paths: set[str] = set()
         for node, state in states.items():
-            mine = known[node]
+            mine = agents[node]
             if not _same(mine, state):
                 every = mine.mounts.keys() | state.mounts.keys()
                 paths |= {path for path in every if mine.mounts.get(path) != state.mounts.get(path)}
@@ -274,8 +274,8 @@ def _room(state: AgentState) -> int:
     return min(room, held + state.disk_free_bytes) if state.disk_free_bytes else room
 
 
-def _same(one: AgentState, other: AgentState) -> bool:
-    return (one.instance, one.revision) == (other.instance, other.revision)
+def _same(before: AgentState, after: AgentState) -> bool:
+    return (before.instance, before.revision) == (after.instance, after.revision)
 
 
 def _brief(view: CacheView) -> object:
@@ -287,6 +287,6 @@ def _changed_mounts(before: CacheView, after: CacheView) -> set[str] | None:
     """The mounts that came or got another version; None when one went: others may have waited for that."""
     if before.mounts.keys() - after.mounts.keys():
         return None
-    found = {path for path, uri in after.mounts.items() if before.mounts.get(path) != uri}
+    remounted = {path for path, uri in after.mounts.items() if before.mounts.get(path) != uri}
     paths = before.versions.keys() | after.versions.keys()
-    return found | {path for path in paths if before.versions.get(path) != after.versions.get(path)}
+    return remounted | {path for path in paths if before.versions.get(path) != after.versions.get(path)}

@@ -35,7 +35,7 @@ class DatasetPaths:
     """
 
     def __init__(self) -> None:
-        self._seen: dict[Key, tuple[Object, Place | None]] = {}
+        self._places: dict[Key, tuple[Object, Place | None]] = {}
         self._users: dict[Place, dict[Key, None]] = {}
         self._last: list[Object] = []
 
@@ -54,19 +54,19 @@ class DatasetPaths:
         if objects == self._last:
             return
         self._last = objects
-        seen = self._seen
+        places = self._places
         for key, obj in datasets.items():
-            known = seen.get(key)
-            if known is not None and known[0] is obj:
+            previous = places.get(key)
+            if previous is not None and previous[0] is obj:
                 continue
             path = (obj.get("status") or {}).get("mountPath")
             place = (names.cache_cluster_of(obj), str(path)) if path else None
-            if known is None or known[1] != place:
-                self._move(key, None if known is None else known[1], place)
-            seen[key] = (obj, place)
-        if len(seen) != len(datasets):
-            for key in seen.keys() - datasets.keys():
-                self._move(key, seen.pop(key)[1], None)
+            if previous is None or previous[1] != place:
+                self._move(key, None if previous is None else previous[1], place)
+            places[key] = (obj, place)
+        if len(places) != len(datasets):
+            for key in places.keys() - datasets.keys():
+                self._move(key, places.pop(key)[1], None)
 
     def _move(self, key: Key, before: Place | None, after: Place | None) -> None:
         if before is not None:
@@ -83,8 +83,8 @@ def addresses_of(host: str) -> list[str]:
 
     The name is absolute: by the search list of the operator's pod `minio.team-b` would be a Service of the cluster.
     """
-    found = socket.getaddrinfo(f"{host.removesuffix('.')}.", None, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+    addresses = socket.getaddrinfo(f"{host.removesuffix('.')}.", None, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in addresses))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,8 +317,8 @@ class Stores:
 
     def is_going(self, namespace: str) -> bool:
         """Whether a namespace is being deleted: nothing new can be made in it."""
-        known = self.namespaces.get(("", namespace))
-        return known is not None and bool(known["metadata"].get("deletionTimestamp"))
+        obj = self.namespaces.get(("", namespace))
+        return obj is not None and bool(obj["metadata"].get("deletionTimestamp"))
 
     def cache_cluster(self, name: str) -> Object | None:
         """The CacheCluster of this name in the operator's namespace; None when there is none."""

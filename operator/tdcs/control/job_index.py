@@ -29,10 +29,10 @@ def has_ended(job: Object) -> bool:
     status = job.get("status")
     conditions = status.get("conditions") if isinstance(status, Mapping) else None
     return any(
-        isinstance(one, Mapping)
-        and one.get("type") in {names.SUCCEEDED, names.FAILED}
-        and one.get("status") == "True"
-        for one in conditions or ()
+        isinstance(condition, Mapping)
+        and condition.get("type") in {names.SUCCEEDED, names.FAILED}
+        and condition.get("status") == "True"
+        for condition in conditions or ()
     )
 
 
@@ -52,8 +52,10 @@ def ran_seconds(job: Object) -> float | None:
     status = job.get("status") or {}
     start, end = status.get("startTime"), status.get("completionTime")
     has_succeeded = any(
-        isinstance(one, Mapping) and one.get("type") == names.SUCCEEDED and one.get("status") == "True"
-        for one in status.get("conditions") or ()
+        isinstance(condition, Mapping)
+        and condition.get("type") == names.SUCCEEDED
+        and condition.get("status") == "True"
+        for condition in status.get("conditions") or ()
     )
     if not (has_succeeded and isinstance(start, str) and isinstance(end, str)):
         return None
@@ -105,13 +107,13 @@ class JobIndex(dict[Key, Object]):
 
     def copy(self) -> "JobIndex":
         """Those that have not ended, as they are now."""
-        found = JobIndex()
-        dict.update(found, self.live)
-        found.live = dict(self.live)
-        found._reads = dict(self._reads)
-        found._ran = self._ran
-        found._readers = {dataset: dict(readers) for dataset, readers in self._readers.items()}
-        return found
+        index = JobIndex()
+        dict.update(index, self.live)
+        index.live = dict(self.live)
+        index._reads = dict(self._reads)
+        index._ran = self._ran
+        index._readers = {dataset: dict(readers) for dataset, readers in self._readers.items()}
+        return index
 
     def reading(self, dataset: Key) -> dict[Key, Object]:
         """The jobs that name a Dataset, and have not ended."""
@@ -120,13 +122,13 @@ class JobIndex(dict[Key, Object]):
     def ran(self, namespace: str, template: str) -> float | None:
         """Seconds that jobs of a template ran which have succeeded: the middle of the last ones; None: of none is it
         known."""
-        known = self._ran.get((namespace, template))
-        return None if not known else statistics.median(took for _, took in known)
+        runs = self._ran.get((namespace, template))
+        return None if not runs else statistics.median(took for _, took in runs)
 
     def _note_run(self, key: Key, job: Object, took: float) -> None:
-        whose = (key[0], job.get("template") or template_of(job.get("spec")))
-        others = tuple(one for one in self._ran.pop(whose, ()) if one[0] != key)
-        self._ran[whose] = (*others, (key, took))[-RUNS_KEPT:]
+        run_key = (key[0], job.get("template") or template_of(job.get("spec")))
+        earlier = tuple(run for run in self._ran.pop(run_key, ()) if run[0] != key)
+        self._ran[run_key] = (*earlier, (key, took))[-RUNS_KEPT:]
         if len(self._ran) > TEMPLATES_KEPT:
             del self._ran[next(iter(self._ran))]
 

@@ -48,12 +48,14 @@ class EndedJob(Mapping[str, Any]):
             datasets_of(job),
             tuple(msgspec.json.encode(policy.get(field)) for field in POLICY),
             tuple(
-                str(one["type"])
-                for one in status["conditions"]
-                if isinstance(one, Mapping) and one.get("type") in CONDITIONS and one.get("status") == "True"
+                str(condition["type"])
+                for condition in status["conditions"]
+                if isinstance(condition, Mapping)
+                and condition.get("type") in CONDITIONS
+                and condition.get("status") == "True"
             ),
         )
-        self._own = msgspec.msgpack.encode(
+        self._packed = msgspec.msgpack.encode(
             ([metadata.get(field) for field in METADATA], [status.get(field) for field in STATUS])
         )
 
@@ -65,11 +67,11 @@ class EndedJob(Mapping[str, Any]):
             return template
         if part not in _PARTS:
             raise KeyError(part)
-        of_metadata, of_status = msgspec.msgpack.decode(self._own)
+        of_metadata, of_status = msgspec.msgpack.decode(self._packed)
         if part == "status":
             return {**_filled(STATUS, of_status), "conditions": conditions}
-        found = _filled(METADATA, of_metadata)
-        return {**found, "namespace": namespace} if namespace else found
+        metadata = _filled(METADATA, of_metadata)
+        return {**metadata, "namespace": namespace} if namespace else metadata
 
     def __iter__(self) -> Iterator[str]:
         return iter(_PARTS)
@@ -79,7 +81,7 @@ class EndedJob(Mapping[str, Any]):
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, EndedJob):
-            return (self._own, self._common) == (other._own, other._common)
+            return (self._packed, self._common) == (other._packed, other._common)
         return NotImplemented
 
     __hash__ = None  # type: ignore[assignment]  # as that of a dict
@@ -115,4 +117,9 @@ def _common(
     spec: dict[str, Any] = {"datasets": [{"name": sys.intern(name)} for name in datasets]}
     if kept_policy:
         spec["runPolicy"] = kept_policy
-    return namespace, template, spec, [{"type": sys.intern(each), "status": "True"} for each in true]
+    return (
+        namespace,
+        template,
+        spec,
+        [{"type": sys.intern(condition), "status": "True"} for condition in true],
+    )

@@ -48,11 +48,11 @@ class JobPod:
 def trimmed(pod: Object) -> Object:
     """A pod with its node, what it takes there, its addresses, and to which job it belongs, and nothing else."""
     metadata = pod["metadata"]
-    kept = {field: metadata[field] for field in ("name", "resourceVersion") if field in metadata}
+    kept_fields = {field: metadata[field] for field in ("name", "resourceVersion") if field in metadata}
     if "namespace" in metadata:
-        kept["namespace"] = sys.intern(metadata["namespace"])
-    found = {
-        "metadata": kept,
+        kept_fields["namespace"] = sys.intern(metadata["namespace"])
+    summary = {
+        "metadata": kept_fields,
         "node": sys.intern(pod["spec"].get("nodeName", "")),
         "takes": takes_of(pod),
         "foreign": (job_pod := job_pod_of(pod)) is None,
@@ -62,10 +62,10 @@ def trimmed(pod: Object) -> Object:
     gone_by = metadata.get("deletionTimestamp")
     if job_pod is None:
         # One that is being deleted and that no controller makes again is none that a Dataset has to stay for.
-        return {**found, "leaves": True} if gone_by and not owner_of(pod) else found
+        return {**summary, "leaves": True} if gone_by and not owner_of(pod) else summary
     if not gone_by:
-        return {**found, "jobPod": job_pod}
-    return {**found, "goneBy": (str(gone_by), float(metadata.get("deletionGracePeriodSeconds") or 0))}
+        return {**summary, "jobPod": job_pod}
+    return {**summary, "goneBy": (str(gone_by), float(metadata.get("deletionGracePeriodSeconds") or 0))}
 
 
 def takes_of(pod: Object) -> Amounts:
@@ -98,8 +98,10 @@ def claims_of(pod: Object) -> Sequence[str]:
         noted: Sequence[str] = pod["claims"]
         return noted
     volumes = pod["spec"].get("volumes") or ()
-    found = {str((volume.get("persistentVolumeClaim") or {}).get("claimName", "")) for volume in volumes}
-    return _claims(tuple(sorted(found - {""})))
+    claim_names = {
+        str((volume.get("persistentVolumeClaim") or {}).get("claimName", "")) for volume in volumes
+    }
+    return _claims(tuple(sorted(claim_names - {""})))
 
 
 @lru_cache(maxsize=1 << 14)
@@ -111,7 +113,7 @@ def _claims(claims: tuple[str, ...]) -> Sequence[str]:
 def owner_of(obj: Object) -> str:
     """The uid of the object that controls this one; empty when none does."""
     references = obj["metadata"].get("ownerReferences") or ()
-    return next((str(each["uid"]) for each in references if each.get("controller")), "")
+    return next((str(reference["uid"]) for reference in references if reference.get("controller")), "")
 
 
 def _labels(metadata: Mapping[str, Any]) -> Mapping[str, str]:
@@ -185,14 +187,18 @@ class Usage:
 
     def copy(self) -> "Usage":
         """The sums and the pods as they are now, which change no more."""
-        found = Usage()
-        found._nodes, found._foreign = (
+        snapshot = Usage()
+        snapshot._nodes, snapshot._foreign = (
             dict(self._nodes),
             dict(self._foreign),
         )  # a sum is replaced, never changed
-        found._job_pods, found._pods, found.changes = dict(self._job_pods), dict(self._pods), self.changes
-        found._gone_by = dict(self._gone_by)
-        return found
+        snapshot._job_pods, snapshot._pods, snapshot.changes = (
+            dict(self._job_pods),
+            dict(self._pods),
+            self.changes,
+        )
+        snapshot._gone_by = dict(self._gone_by)
+        return snapshot
 
     def taken(self, node: str) -> Mapping[str, int]:
         return self._nodes.get(node, NOTHING)
@@ -256,8 +262,8 @@ class Usage:
             self._gone_by[key] = pod["goneBy"]
         if pod is not None and "jobPod" in pod and after is not None:
             self._job_pods[key] = pod["jobPod"]
-        known = (before, job_pod, ended_before)
-        if known == (after, self._job_pods.get(key), self._gone_by.get(key)):
+        previous = (before, job_pod, ended_before)
+        if previous == (after, self._job_pods.get(key), self._gone_by.get(key)):
             return False
         if before is not None:
             node, takes, foreign = before
@@ -268,7 +274,7 @@ class Usage:
         self.changes += 1
         return True
 
-    def _see_claims(self, key: Key, pod: Object | None, taken: tuple[str, Amounts, bool] | None) -> None:
+    def _see_claims(self, key: Key, pod: Object | None, pod_use: tuple[str, Amounts, bool] | None) -> None:
         node = str(pod["node"]) if pod is not None else ""
         used = pod.get("claims", ()) if pod is not None and node else ()
         claims = _claim_keys(key[0], tuple(used))
@@ -276,21 +282,21 @@ class Usage:
         if claims:
             self._claims_of[key] = claims
         concerned, nodes = {*before, *claims}, {node, *(self._claims[claim].node_of(key) for claim in before)}
-        known = {claim: self._use_of(claim, nodes) for claim in concerned}
-        if taken is None:
+        uses_before = {claim: self._use_of(claim, nodes) for claim in concerned}
+        if pod_use is None:
             self._pods.pop(key, None)
         else:
-            self._pods[key] = taken
+            self._pods[key] = pod_use
         for claim in before:
             self._claims[claim].drop(key)
-        is_user = taken is not None and taken[2] and pod is not None and not pod.get("leaves")
+        is_user = pod_use is not None and pod_use[2] and pod is not None and not pod.get("leaves")
         for claim in claims:
             self._claims.setdefault(claim, _Mounts()).put(key, node, is_user=is_user)
         for claim in before:
             if not self._claims[claim].nodes:
                 del self._claims[claim]
         for claim in sorted(concerned):
-            if self._use_of(claim, nodes) != known[claim]:
+            if self._use_of(claim, nodes) != uses_before[claim]:
                 self._on_claim(claim)
 
     def _use_of(self, claim: Key, nodes: Collection[str]) -> object:
@@ -322,7 +328,7 @@ def addresses_of_pod(pod: Object) -> Sequence[str]:
     if pod["spec"].get("hostNetwork"):
         return []
     status = pod.get("status") or {}
-    return [str(one["ip"]) for one in status.get("podIPs") or () if one.get("ip")]
+    return [str(address["ip"]) for address in status.get("podIPs") or () if address.get("ip")]
 
 
 class PodAddresses:

@@ -24,7 +24,7 @@ class NodeDirectory:
     def __init__(self, *, topology_labels: Sequence[str] = ()) -> None:
         self._topology_labels = topology_labels
         self._zone_level = level_of_zones(topology_labels)
-        self._seen: dict[str, tuple[object, object, NodeView]] = {}
+        self._cache: dict[str, tuple[object, object, NodeView]] = {}
         self._views: Mapping[str, NodeView] = {}
         self._labelled = 0
         self._last: tuple[list[Object], Usage | None, int] = ([], None, 0)
@@ -36,11 +36,11 @@ class NodeDirectory:
         if last == self._last:
             return self._views
         self._last = last
-        same = len(nodes) == len(self._seen)
-        labelled = not same
+        is_same = len(nodes) == len(self._cache)
+        labelled = not is_same
         for (_, name), node in nodes.items():
-            taken, known = usage.taken(name), self._seen.get(name)
-            if known is not None and known[0] is node and known[1] is taken:
+            amounts, cached = usage.taken(name), self._cache.get(name)
+            if cached is not None and cached[0] is node and cached[1] is amounts:
                 continue
             labels = node["metadata"].get("labels", {})
             place = place_of(labels, self._topology_labels)
@@ -49,18 +49,18 @@ class NodeDirectory:
                 labels=labels,
                 place=place,
                 zone=zone_of(place, level=self._zone_level),
-                free_gpus=max(gpus_of(node) - taken.get(names.GPU_RESOURCE, 0), 0),
+                free_gpus=max(gpus_of(node) - amounts.get(names.GPU_RESOURCE, 0), 0),
             )
-            if known is not None and known[2] == view:
-                view = known[2]
+            if cached is not None and cached[2] == view:
+                view = cached[2]
             else:
-                same = False
-                labelled = labelled or known is None or known[2].labels != view.labels
-            self._seen[name] = (node, taken, view)
-        if not same:
-            there = {name for _, name in nodes}
-            self._seen = {name: one for name, one in self._seen.items() if name in there}
-            self._views = {name: one[2] for name, one in self._seen.items()}
+                is_same = False
+                labelled = labelled or cached is None or cached[2].labels != view.labels
+            self._cache[name] = (node, amounts, view)
+        if not is_same:
+            node_names = {name for _, name in nodes}
+            self._cache = {name: entry for name, entry in self._cache.items() if name in node_names}
+            self._views = {name: entry[2] for name, entry in self._cache.items()}
         self._labelled += labelled
         return self._views
 

@@ -56,7 +56,7 @@ class _State:
     roles: dict[str, Role] = field(default_factory=dict)
     listed: dict[str, Object] = field(default_factory=dict)
     """The Secrets as the last look found them."""
-    wanted: dict[str, frozenset[str]] = field(default_factory=dict)
+    secrets: dict[str, frozenset[str]] = field(default_factory=dict)
     """By the uids of cache clusters: the Secrets that their processes have now."""
     due: dict[str, tuple[Subject, str, datetime.datetime]] = field(default_factory=dict)
     """Secrets that need nothing: for what subject, what was found, and until when."""
@@ -84,8 +84,8 @@ class Certificates:
         self._now: Final = now
         self._clock: Final = clock
         self._state: Final = _State()
-        self._own: Identity | None = None
-        self._given: set[Role] = set(ALWAYS_GIVEN)
+        self._identity: Identity | None = None
+        self._given_roles: set[Role] = set(ALWAYS_GIVEN)
         self._looked_at = float("-inf")
         self._lock: Final = asyncio.Lock()
 
@@ -95,9 +95,9 @@ class Certificates:
 
     def identify(self) -> Identity:
         """The operator's own identity; raises NoIdentityError until it is known."""
-        if self._own is None:
+        if self._identity is None:
             raise NoIdentityError(f"the operator has no certificate yet: {self._reason()}")
-        return self._own
+        return self._identity
 
     async def keep(self) -> None:
         while True:
@@ -127,10 +127,10 @@ class Certificates:
         Other Secrets of this owner are deleted: those of nodes that have left.
         """
         roles = {subject.role for subject in subjects.values()}
-        if self.settings.given and not roles <= self._given:
-            self._given |= roles
+        if self.settings.given and not roles <= self._given_roles:
+            self._given_roles |= roles
             self._looked_at = float("-inf")
-        self._state.wanted[str(owner["metadata"]["uid"])] = frozenset(subjects)
+        self._state.secrets[str(owner["metadata"]["uid"])] = frozenset(subjects)
         await self.refresh()
         if not self.settings.given and self._state.authority is not None:
             for name, subject in subjects.items():
@@ -141,18 +141,18 @@ class Certificates:
 
     def ends(self) -> list[tuple[str, str, datetime.datetime]]:
         """Every certificate: its Secret, its role (that of the authority is `authority`), and when it ends."""
-        found = [
+        certificates = [
             (name, str(self._state.roles[name]), end)
             for name, identity in self._state.identities.items()
             if name in self._state.roles and (end := end_or_none(identity.certificate)) is not None
         ]
-        own = None if self.settings.given else self._own
-        if own is not None and (end := end_or_none(own.certificate)) is not None:
-            found.append(("", str(Role.OPERATOR), end))
+        own_identity = None if self.settings.given else self._identity
+        if own_identity is not None and (end := end_or_none(own_identity.certificate)) is not None:
+            certificates.append(("", str(Role.OPERATOR), end))
         authority = self._state.authority
         if authority is not None:
-            found.append((self.settings.authority, "authority", end_of(authority.signing.certificate)))
-        return found
+            certificates.append((self.settings.authority, "authority", end_of(authority.signing.certificate)))
+        return certificates
 
     async def _renew_own(self) -> None:
         state, now = self._state, self._now()
@@ -161,17 +161,17 @@ class Certificates:
             return
         labels = names.LABEL_CERTIFICATE
         listed = (await self._api.list(SECRETS, namespace=self._namespace, labels=labels)).items
-        found = {str(one["metadata"]["name"]): one for one in listed if _role(one) is not None}
-        found.pop(self.settings.authority, None)
+        secrets = {str(secret["metadata"]["name"]): secret for secret in listed if _role(secret) is not None}
+        secrets.pop(self.settings.authority, None)
         # By its name: one that is not listed by its label would be taken for missing, and all be made again.
         stored = await self._api.get(SECRETS, name=self.settings.authority, namespace=self._namespace)
         state.identities = {
             name: identity
-            for name, one in found.items()
-            if (identity := identity_of(one.get("data"))) is not None
+            for name, secret in secrets.items()
+            if (identity := identity_of(secret.get("data"))) is not None
         }
-        state.roles = {name: role for name, one in found.items() if (role := _role(one)) is not None}
-        state.listed = {name: {"metadata": one["metadata"]} for name, one in found.items()}
+        state.roles = {name: role for name, secret in secrets.items() if (role := _role(secret)) is not None}
+        state.listed = {name: {"metadata": secret["metadata"]} for name, secret in secrets.items()}
         if stored is not None and not _is_ours(stored):
             self._problem(
                 _OWN_NAME,
@@ -179,10 +179,10 @@ class Certificates:
                 "rename it",
             )
             return
-        known = authority_of(stored.get("data")) if stored is not None else None
-        if known is None and stored is not None:
+        stored_authority = authority_of(stored.get("data")) if stored is not None else None
+        if stored_authority is None and stored is not None:
             _log.error("Secret %s has no usable authority: a new one is made", self.settings.authority)
-        ended = known is not None and end_of(known.signing.certificate) <= now
+        ended = stored_authority is not None and end_of(stored_authority.signing.certificate) <= now
         if ended and not state.clock_doubted:
             state.clock_doubted = True
             self._problem(
@@ -193,16 +193,16 @@ class Certificates:
             return
         state.clock_doubted = False
         in_use = [identity for name, identity in state.identities.items() if self._is_in_use(name)]
-        spread = known is not None and all_name(in_use, authority=known)
-        authority = renewed_authority(known, now=now, spread=spread)
-        if authority != known:
+        spread = stored_authority is not None and all_name(in_use, authority=stored_authority)
+        authority = renewed_authority(stored_authority, now=now, spread=spread)
+        if authority != stored_authority:
             await self._write(
                 self.settings.authority, authority_data(authority), role="authority", owner=None
             )
             _log.info("the authority of certificates was renewed, see Secret %s", self.settings.authority)
         state.authority = authority
-        self._own = renewed_identity(
-            self._own, subject=Subject(role=Role.OPERATOR), authority=authority, now=now
+        self._identity = renewed_identity(
+            self._identity, subject=Subject(role=Role.OPERATOR), authority=authority, now=now
         )
         self._state.problems.pop(_OWN_NAME, None)
         for role in _OF_RELEASE:
@@ -214,7 +214,7 @@ class Certificates:
         state = self._state
         references = state.listed[name]["metadata"].get("ownerReferences") or ()
         return name in {self.settings.secret(role=role) for role in _OF_RELEASE} or any(
-            name in state.wanted.get(str(reference.get("uid")), {name}) for reference in references
+            name in state.secrets.get(str(reference.get("uid")), {name}) for reference in references
         )
 
     async def _remove_others(self, owner: Object) -> None:
@@ -230,8 +230,8 @@ class Certificates:
             except KubeError as error:
                 _log.warning("Secret %s, which nothing uses any more, cannot be deleted: %s", name, error)
                 continue
-            for known in (state.identities, state.roles, state.due, state.problems):
-                known.pop(name, None)
+            for by_name in (state.identities, state.roles, state.due, state.problems):
+                by_name.pop(name, None)
             _log.info("Secret %s was deleted: nothing uses it any more", name)
 
     async def _provide(self, name: str, subject: Subject, owner: Object | None) -> None:
@@ -239,15 +239,15 @@ class Certificates:
         authority = state.authority
         if authority is None or state.clock_doubted or clock_problem(now):
             return
-        known = state.identities.get(name)
-        mark = (known.fingerprint if known is not None else "") + str(hash(authority.bundle))
+        previous = state.identities.get(name)
+        mark = (previous.fingerprint if previous is not None else "") + str(hash(authority.bundle))
         due = state.due.get(name)
         if due is not None and due[:2] == (subject, mark) and now < due[2]:
             return
-        identity = renewed_identity(known, subject=subject, authority=authority, now=now)
-        if identity != known:
+        identity = renewed_identity(previous, subject=subject, authority=authority, now=now)
+        if identity != previous:
             try:
-                if known is None and await self._is_foreign(name):
+                if previous is None and await self._is_foreign(name):
                     self._problem(name, f"Secret {name} exists and is not TDCS's: delete or rename it")
                     return
                 await self._write(name, identity_data(identity), role=subject.role, owner=owner)
@@ -274,15 +274,15 @@ class Certificates:
         }
         if owner is not None:
             metadata["ownerReferences"] = [owner_reference(owner)]
-        wanted = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": metadata, "data": data}
-        await self._api.apply(SECRETS, obj=wanted)
+        secret = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": metadata, "data": data}
+        await self._api.apply(SECRETS, obj=secret)
 
     async def _read_given(self) -> None:
         state, now = self._state, self._now()
-        for role in [one for one in Role if one in self._given]:
+        for role in [role for role in Role if role in self._given_roles]:
             name = self.settings.secret(role=role)
-            found = await self._api.get(SECRETS, name=name, namespace=self._namespace)
-            identity = identity_of((found or {}).get("data"))
+            secret = await self._api.get(SECRETS, name=name, namespace=self._namespace)
+            identity = identity_of((secret or {}).get("data"))
             problem = given_problem(identity, role=role, now=now)
             if problem:
                 self._problem(name, self._of_given(name, problem))
@@ -293,11 +293,11 @@ class Certificates:
                 continue
             state.identities[name], state.roles[name] = identity, role
             if role is Role.OPERATOR and not problem:
-                self._own = identity
+                self._identity = identity
 
     def _unnamed(self, subjects: Mapping[str, Subject], cluster: str) -> dict[str, str]:
         """Given Secrets that lack a name at which processes of this cache cluster are reached, and which."""
-        found: dict[str, str] = {}
+        unnamed: dict[str, str] = {}
         for subject in (Subject(role=Role.OPERATOR), *subjects.values()):
             name = self.settings.secret(role=subject.role)
             identity = self._state.identities.get(name)
@@ -309,27 +309,27 @@ class Certificates:
                 )
             )
             if problem:
-                found.setdefault(name, self._of_given(name, problem))
-        return found
+                unnamed.setdefault(name, self._of_given(name, problem))
+        return unnamed
 
     def _of_given(self, name: str, problem: str) -> str:
         hint = f"; cert-manager makes it: kubectl describe certificate -n {self._namespace} {name}"
         return f"Secret {name} {problem}{hint if self._by_cert_manager else ''}"
 
-    def _finding(self, wanted: set[str], unnamed: Mapping[str, str]) -> Finding:
+    def _finding(self, secret_names: set[str], unnamed: Mapping[str, str]) -> Finding:
         problems = {
             name: text
             for name, text in self._state.problems.items()
-            if name in wanted or name == self.settings.prefix or self.settings.given
+            if name in secret_names or name == self.settings.prefix or self.settings.given
         }
         problems = {**problems, **{name: text for name, text in unnamed.items() if name not in problems}}
         if problems:
             named = "; ".join(list(problems.values())[:3])
             return finding(names.TRUSTED, False, "CertificatesNotReady", named)
-        if self._own is None:
+        if self._identity is None:
             return finding(names.TRUSTED, None, "CertificatesPending", "no certificate was made yet")
-        given = self.settings.given
-        ends = {name: end for name, _, end in self.ends() if given or name in wanted or not name}
+        is_given = self.settings.given
+        ends = {name: end for name, _, end in self.ends() if is_given or name in secret_names or not name}
         first = min(ends.values())
         text = f"the first of {len(ends)} certificates ends {first:%Y-%m-%d}"
         authority = self._state.authority

@@ -41,10 +41,10 @@ def changed(*, before: Sequence[Condition], after: Sequence[Condition]) -> list[
     those that only follow from another. Of two with one reason the one with the shorter message gets none if the longer
     message contains it, as that of Ready contains the cause of a failure.
     """
-    known = {condition.type: condition for condition in before}
-    found: list[Condition] = []
+    old_by_type = {condition.type: condition for condition in before}
+    changes: list[Condition] = []
     for condition in after:
-        old = known.get(condition.type)
+        old = old_by_type.get(condition.type)
         if old is None:
             fresh = condition.status == "True" or condition.reason in WARNINGS
         else:
@@ -53,12 +53,12 @@ def changed(*, before: Sequence[Condition], after: Sequence[Condition]) -> list[
             )
         if not fresh or condition.status == "Unknown" or condition.reason in QUIET:
             continue
-        alike = [one for one in found if one.reason == condition.reason]
-        if any(condition.message in one.message for one in alike):
+        alike = [earlier for earlier in changes if earlier.reason == condition.reason]
+        if any(condition.message in earlier.message for earlier in alike):
             continue
-        contained = [one for one in alike if one.message in condition.message]
-        found = [*(one for one in found if one not in contained), condition]
-    return found
+        contained = [earlier for earlier in alike if earlier.message in condition.message]
+        changes = [*(earlier for earlier in changes if earlier not in contained), condition]
+    return changes
 
 
 def _is_another_mistake(old: Condition, new: Condition) -> bool:
@@ -69,13 +69,14 @@ def _is_another_mistake(old: Condition, new: Condition) -> bool:
 
 def _compared(status: Mapping[str, Any], alongside: Collection[str], *, messages: bool) -> dict[str, Any]:
     """What of a status is a reason to write it."""
-    found = {name: value for name, value in status.items() if name not in alongside}
+    fields = {name: value for name, value in status.items() if name not in alongside}
     if not messages:
-        conditions = found.get("conditions") or ()
-        found["conditions"] = [
-            (each.get("type"), each.get("status"), each.get("reason")) for each in conditions
+        conditions = fields.get("conditions") or ()
+        fields["conditions"] = [
+            (condition.get("type"), condition.get("status"), condition.get("reason"))
+            for condition in conditions
         ]
-    return found
+    return fields
 
 
 async def publish_status(
@@ -104,24 +105,24 @@ async def publish_status(
     """
     metadata = obj["metadata"]
     generation = int(metadata.get("generation", 0))
-    known = conditions_of(obj)
-    conditions = merge(known=known, findings=findings, generation=generation, now=context.now())
-    wanted = {
+    previous = conditions_of(obj)
+    conditions = merge(known=previous, findings=findings, generation=generation, now=context.now())
+    new_status = {
         **status.model_dump(by_alias=True, exclude_none=True, mode="json"),
         "observedGeneration": generation,
         "conditions": [condition.model_dump(by_alias=True, mode="json") for condition in conditions],
     }
-    if _compared(wanted, alongside, messages=messages) == _compared(
+    if _compared(new_status, alongside, messages=messages) == _compared(
         current(obj), alongside, messages=messages
     ):
         return obj
     known_by = ("name", "namespace", "uid", *(("resourceVersion",) if unchanged else ()))
     identity = {key: metadata[key] for key in known_by if metadata.get(key)}
     try:
-        await context.api.apply_status(resource, obj={"metadata": identity, "status": wanted})
+        await context.api.apply_status(resource, obj={"metadata": identity, "status": new_status})
     except (NotFoundError, ConflictError):
         return obj  # deleted, or deleted and made again: the next pass sees the new one
-    for condition in changed(before=known, after=conditions):
+    for condition in changed(before=previous, after=conditions):
         warns = condition.reason in WARNINGS
         _log.log(
             logging.WARNING if warns else logging.INFO,
@@ -137,4 +138,4 @@ async def publish_status(
         await context.recorder.record(
             about=obj, reason=condition.reason, message=condition.message or condition.type, type_=type_
         )
-    return {**obj, "status": wanted}
+    return {**obj, "status": new_status}

@@ -62,7 +62,7 @@ async def test_a_reader_follows_the_operators_table_and_keeps_it_while_the_opera
     async with serve_manifests(
         ManifestFolder(tmp_path),
         port=port,
-        known=lambda cluster: KnownAgents(known if cluster == CLUSTER else {}),
+        known_agents=lambda cluster: KnownAgents(known if cluster == CLUSTER else {}),
     ):
         await asyncio.to_thread(node.start)
         await eventually_async(lambda: holders() == ["old"], deadline=30)
@@ -91,7 +91,9 @@ async def test_the_operator_answers_when_the_table_changes_and_not_before(tmp_pa
             assert answer.status == 200
             return msgspec.msgpack.decode(await answer.read(), type=HolderTable)
 
-    async with serve_manifests(ManifestFolder(tmp_path), port=port, known=lambda _: KnownAgents(known)):
+    async with serve_manifests(
+        ManifestFolder(tmp_path), port=port, known_agents=lambda _: KnownAgents(known)
+    ):
         first = await ask(-1, 30)
         assert [(holder.node, holder.reads_source) for holder in first.holders] == [("a", True)]
         waiting = asyncio.create_task(ask(first.revision, 30))

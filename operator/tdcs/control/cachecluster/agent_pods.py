@@ -18,7 +18,7 @@ REQUESTS: Object = {"cpu": "50m", "memory": f"{_MEMORY_MIB}Mi"}
 
 def sidecar(plan: Blueprint) -> Object:
     tier = plan.spec.storage.tiers[0]
-    made = _container(
+    container = _container(
         plan,
         name=names.COMPONENT_AGENT,
         arguments=["agent", "run"],
@@ -29,24 +29,24 @@ def sidecar(plan: Blueprint) -> Object:
             *([{"name": "TDCS_TRUST", "value": MOUNT_PATH}] if plan.trust is not None else ()),
         ],
     )
-    made["ports"] = [
+    container["ports"] = [
         {"name": "agent", "containerPort": names.AGENT_CONTROL_PORT, "protocol": "TCP"},
         {"name": "blocks", "containerPort": names.AGENT_BLOCK_PORT, "protocol": "TCP"},
     ]
     probe = {"path": "/healthz", "port": "agent", **({"scheme": "HTTPS"} if plan.trust is not None else {})}
-    made["readinessProbe"] = {"httpGet": probe, "periodSeconds": 5, "timeoutSeconds": 5}
-    made["livenessProbe"] = {
+    container["readinessProbe"] = {"httpGet": probe, "periodSeconds": 5, "timeoutSeconds": 5}
+    container["livenessProbe"] = {
         "tcpSocket": {"port": "agent"},
         "periodSeconds": 20,
         "timeoutSeconds": 10,
         "failureThreshold": 6,
     }
-    made["resources"] = dict(plan.spec.agent.resources) or {"requests": _requests(plan)}
+    container["resources"] = dict(plan.spec.agent.resources) or {"requests": _requests(plan)}
     certificates = cache_certificates.mounts(plan, role=Role.AGENT)
-    made["volumeMounts"] = [*made["volumeMounts"], *certificates, *cache_pods.source_mounts(plan)]
+    container["volumeMounts"] = [*container["volumeMounts"], *certificates, *cache_pods.source_mounts(plan)]
     # The worker's user: they link and rename each other's files.
-    made["securityContext"] = pod_security.restricted(plan)
-    return made
+    container["securityContext"] = pod_security.restricted(plan)
+    return container
 
 
 def _of_alluxio(plan: Blueprint, *, name: str, value: str) -> list[Object]:
@@ -65,15 +65,15 @@ def _requests(plan: Blueprint) -> Object:
 def preparation(plan: Blueprint) -> Object:
     """The init container: the disk is made ready before the worker and the agent look at it, and becomes their user's.
     It asks nobody, and has no certificate."""
-    made = _container(
+    container = _container(
         plan,
         name=f"{names.COMPONENT_AGENT}-prepare",
         arguments=["agent", "prepare"],
         environment=[{"name": "TDCS_USER", "value": str(pod_security.user_of(plan))}],
     )
-    made["securityContext"] = pod_security.preparing()
-    made["resources"] = {"requests": {"cpu": "20m", "memory": "64Mi"}}
-    return made
+    container["securityContext"] = pod_security.preparing()
+    container["resources"] = {"requests": {"cpu": "20m", "memory": "64Mi"}}
+    return container
 
 
 def _container(

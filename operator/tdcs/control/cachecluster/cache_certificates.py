@@ -22,13 +22,13 @@ def subjects(plan: Blueprint, *, nodes: Iterable[str], fuse: bool) -> dict[str, 
     trust = plan.trust
     if trust is None:
         return {}
-    found: dict[str, Subject] = {}
+    by_secret: dict[str, Subject] = {}
     if not plan.native:
-        found[trust.secret(role=Role.MASTER, child=plan.cluster)] = Subject(
+        by_secret[trust.secret(role=Role.MASTER, child=plan.cluster)] = Subject(
             role=Role.MASTER, hosts=(plan.master_host, *_LOCAL)
         )
     if fuse:
-        found[trust.secret(role=Role.FUSE, child=plan.cluster)] = Subject(role=Role.FUSE)
+        by_secret[trust.secret(role=Role.FUSE, child=plan.cluster)] = Subject(role=Role.FUSE)
     # Given certificates are one for all nodes: such a one has the names of each.
     hosts: dict[tuple[str, Role], list[str]] = {}
     for node in nodes:
@@ -37,8 +37,8 @@ def subjects(plan: Blueprint, *, nodes: Iterable[str], fuse: bool) -> dict[str, 
         for role in (Role.AGENT,) if plan.native else (Role.WORKER, Role.AGENT):
             hosts.setdefault((trust.secret(role=role, child=child), role), []).append(host)
     for (name, role), reached in hosts.items():
-        found[name] = Subject(role=role, hosts=(*reached, *_LOCAL))
-    return found
+        by_secret[name] = Subject(role=role, hosts=(*reached, *_LOCAL))
+    return by_secret
 
 
 def volumes(plan: Blueprint, *, role: Role, child: str) -> list[Object]:

@@ -33,16 +33,21 @@ def config_map(plan: Blueprint) -> Object:
 
 def template(plan: Blueprint, *, labels: dict[str, str], pod: Object) -> Object:
     """A pod template with what all of the cache's pods have; it changes with the configuration."""
-    made: Object = {"automountServiceAccountToken": False, "enableServiceLinks": False, **pod, **plan.pulls}
+    pod_spec: Object = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        **pod,
+        **plan.pulls,
+    }
     if plan.spec.tolerations:
-        made["tolerations"] = [
+        pod_spec["tolerations"] = [
             toleration.model_dump(by_alias=True, exclude_none=True) for toleration in plan.spec.tolerations
         ]
     if plan.spec.priority_class_name:
-        made["priorityClassName"] = plan.spec.priority_class_name
+        pod_spec["priorityClassName"] = plan.spec.priority_class_name
     annotations = {} if plan.native else {names.ANNOTATION_CONFIG_HASH: digest_of(config_map(plan)["data"])}
     metadata = {"labels": labels, **({"annotations": annotations} if annotations else {})}
-    return {"metadata": metadata, "spec": made}
+    return {"metadata": metadata, "spec": pod_spec}
 
 
 def container(

@@ -65,7 +65,7 @@ class CacheClusterController:
         self._probe = NetworkProbe(context=context)
         self._dead = HeldSince(clock)
         self._drained = HeldSince(clock)
-        self._made: dict[str, tuple[str, int, str]] = {}
+        self._set_versions: dict[str, tuple[str, int, str]] = {}
         """Workers' StatefulSets that were as wanted: of which version of the spec, and which version they had."""
 
     async def reconcile(self, key: WorkKey) -> float | None:
@@ -96,27 +96,27 @@ class CacheClusterController:
         sets = self._worker_sets(obj)
         view = self._observer.view(key.name)
         chosen = self._membership.members(cluster, sets, key.name, view)
-        wanted, holdings = chosen.nodes, chosen.holdings
-        trusted = await self._certify(blueprint, {*wanted, *(node_of(child) for child in sets)})
+        members, holdings = chosen.nodes, chosen.holdings
+        trusted = await self._certify(blueprint, {*members, *(node_of(child) for child in sets)})
         try:
-            missing = await self._write_templates(blueprint, wanted)
-            restored = await self._restore(blueprint, cluster, sets, wanted)
+            missing = await self._write_templates(blueprint, members)
+            restored = await self._restore(blueprint, cluster, sets, members)
             await self._guard.reconcile(
                 blueprint,
                 workers={node_of(child) for child in sets},
-                staying=wanted,
+                staying=members,
                 answering={worker.name for worker in view.workers if worker.live},
             )
         except (ForeignObjectError, InvalidError) as error:
             reason = "NameTaken" if isinstance(error, ForeignObjectError) else "ChildRefused"
-            known = cluster.status or CacheClusterStatus()
-            await self._publish(obj, known, finding(names.READY, False, reason, str(error)))
+            previous = cluster.status or CacheClusterStatus()
+            await self._publish(obj, previous, finding(names.READY, False, reason, str(error)))
             return self._context.settings.poll_seconds
         if not view.answered:
             if missing is not None:
                 await self._publish(obj, cluster.status or CacheClusterStatus(), missing)
             return min(self._context.settings.poll_seconds, 0.5)  # nothing is known yet: the status stands
-        found = None if view.failure is not None else view.workers
+        worker_infos = None if view.failure is not None else view.workers
         failure = "" if view.failure is None else str(view.failure)
         was_ready = worker_nodes.is_ready(cluster.status)
         restarting = was_ready and is_restarting(
@@ -125,23 +125,23 @@ class CacheClusterController:
         drain = Drain(
             context=self._context,
             plan=blueprint,
-            staying=wanted,
+            staying=members,
             holdings=holdings,
-            workers=found,
-            dead=self._dead_for(key.name, sets, found),
+            workers=worker_infos,
+            dead=self._dead_for(key.name, sets, worker_infos),
             drained=self._drained,
         )
         for child in sets:
-            if node_of(child) in wanted:
+            if node_of(child) in members:
                 await drain.stay(child)
-        draining = await drain.proceed([child for child in sets if node_of(child) not in wanted])
+        draining = await drain.proceed([child for child in sets if node_of(child) not in members])
         draining += restored
         workers = (
             worker_nodes.worker_states(
-                wanted=wanted, workers=found, starting=self._starting(cluster, wanted, sets)
+                wanted=members, workers=worker_infos, starting=self._starting(cluster, members, sets)
             )
-            if found is not None
-            else worker_nodes.silent_workers(wanted=wanted, known=cluster.status, restarting=restarting)
+            if worker_infos is not None
+            else worker_nodes.silent_workers(wanted=members, known=cluster.status, restarting=restarting)
         )
         fuse, namespace = self._fuse(key.name, cluster.spec), self._context.settings.namespace
         ready = worker_nodes.readiness(
@@ -176,7 +176,9 @@ class CacheClusterController:
             isolated,
             self._exported(cluster, key.name),
         ]
-        written = await self._publish(obj, status, ready, *(one for one in more if one is not None))
+        written = await self._publish(
+            obj, status, ready, *(condition for condition in more if condition is not None)
+        )
         poll = self._context.settings.poll_seconds
         if draining:
             return min(poll, 1.0)
@@ -194,12 +196,12 @@ class CacheClusterController:
         )
         await self._publish(obj, CacheClusterStatus(), finding(names.READY, False, "WrongNamespace", text))
 
-    async def _write_templates(self, blueprint: Blueprint, wanted: list[str]) -> Finding | None:
+    async def _write_templates(self, blueprint: Blueprint, members: list[str]) -> Finding | None:
         """Write what pods are made from, which makes and replaces pods; where their PriorityClass does not exist
         nothing is written, and what runs is looked after all the same. Gives what is missing."""
         missing = self._missing_class(blueprint.spec)
         if missing is None:
-            await self._apply(blueprint, wanted)
+            await self._apply(blueprint, members)
         return missing
 
     def _missing_class(self, spec: CacheClusterSpec) -> Finding | None:
@@ -212,12 +214,12 @@ class CacheClusterController:
         return finding(names.READY, False, "NoPriorityClass", text)
 
     def _starting(
-        self, cluster: CacheCluster, wanted: Iterable[str], sets: Iterable[Object]
+        self, cluster: CacheCluster, members: Iterable[str], sets: Iterable[Object]
     ) -> frozenset[str]:
         """The nodes with a worker that has just been asked for."""
         now = self._context.now()
-        made = {node_of(one): asked_for_at(one) for one in sets}
-        return worker_nodes.starting_nodes(wanted=wanted, made=made, known=cluster.status, now=now)
+        asked_at = {node_of(child): asked_for_at(child) for child in sets}
+        return worker_nodes.starting_nodes(wanted=members, made=asked_at, known=cluster.status, now=now)
 
     def _blueprint(self, obj: Object, cluster: CacheCluster) -> Blueprint:
         settings = self._context.settings
@@ -248,23 +250,23 @@ class CacheClusterController:
             return None
         name, poll = obj["metadata"]["name"], self._context.settings.poll_seconds
         users = worker_nodes.users_of(cluster=name, datasets=self._context.stores.datasets)
-        known = (cluster.status or CacheClusterStatus()).model_copy(update={"datasets": len(users)})
+        status = (cluster.status or CacheClusterStatus()).model_copy(update={"datasets": len(users)})
         if users:
             named = ", ".join(users[:5]) + (" and others" if len(users) > 5 else "")
             text = (
                 f"it is deleted when no Dataset uses it any more: delete {named}, or wait for their deletion"
             )
-            await self._publish(obj, known, finding(names.READY, False, "InUse", text))
+            await self._publish(obj, status, finding(names.READY, False, "InUse", text))
             return poll
-        left = self._worker_sets(obj)
+        sets = self._worker_sets(obj)
         blueprint = self._blueprint(obj, cluster)
-        for child in left:
+        for child in sets:
             await cleaning.remove_worker(
                 context=self._context, plan=blueprint, worker_set=child, views_too=True
             )
-        if left:
-            text = f"the disks of {counted(len(left), 'node')} are being freed"
-            await self._publish(obj, known, finding(names.READY, False, "FreeingDisks", text))
+        if sets:
+            text = f"the disks of {counted(len(sets), 'node')} are being freed"
+            await self._publish(obj, status, finding(names.READY, False, "FreeingDisks", text))
             return min(poll, 1.0)
         await self._without_finalizer(obj)
         return None
@@ -286,14 +288,14 @@ class CacheClusterController:
         )
 
     async def _restore(
-        self, blueprint: Blueprint, cluster: CacheCluster, sets: list[Object], wanted: Sequence[str]
+        self, blueprint: Blueprint, cluster: CacheCluster, sets: list[Object], members: Sequence[str]
     ) -> list[CacheWorker]:
         """Bring back the StatefulSet of a draining worker that somebody has deleted: what only it holds is still to be
         moved, and its disk to be freed. Gives these workers."""
-        known = cluster.status.workers if cluster.status is not None else ()
-        there = {node_of(child) for child in sets}
-        restored = cut_off(known, present=there | {*wanted}, nodes=self._context.stores.nodes)
-        for node in (one.node for one in restored):
+        workers = cluster.status.workers if cluster.status is not None else ()
+        present = {node_of(child) for child in sets}
+        restored = cut_off(workers, present=present | {*members}, nodes=self._context.stores.nodes)
+        for node in (lost_worker.node for lost_worker in restored):
             worker = cache_children.worker(blueprint, node=node)
             await self._put(STATEFUL_SETS, worker, blueprint, self._context.stores.stateful_sets)
             await self._context.recorder.record(
@@ -314,7 +316,7 @@ class CacheClusterController:
             and child["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) == names.COMPONENT_WORKER
         ]
 
-    async def _apply(self, blueprint: Blueprint, wanted: list[str]) -> None:
+    async def _apply(self, blueprint: Blueprint, members: list[str]) -> None:
         stores = self._context.stores
         if not blueprint.native:
             await self._put(CONFIG_MAPS, cache_pods.config_map(blueprint), blueprint)
@@ -323,16 +325,16 @@ class CacheClusterController:
         if not blueprint.native:
             await self._put(STATEFUL_SETS, cache_children.master(blueprint), blueprint, stores.stateful_sets)
         version = (blueprint.owner["metadata"]["uid"], blueprint.owner["metadata"]["generation"])
-        for node in wanted:
+        for node in members:
             name = names.worker_set_name(cluster=blueprint.cluster, node=node)
             live = stores.stateful_sets.get((blueprint.namespace, name))
-            made = (*version, live["metadata"]["resourceVersion"]) if live is not None else None
-            if made is not None and self._made.get(name) == made:
+            versions = (*version, live["metadata"]["resourceVersion"]) if live is not None else None
+            if versions is not None and self._set_versions.get(name) == versions:
                 continue
             worker = cache_children.worker(blueprint, node=node)
             await self._put(STATEFUL_SETS, worker, blueprint, stores.stateful_sets)
-            if made is not None:
-                self._made[name] = made
+            if versions is not None:
+                self._set_versions[name] = versions
             await asyncio.sleep(0)  # hundreds of workers are no pause for the lease and health
         if stock_client.is_wanted(blueprint.spec):
             await self._put(DAEMON_SETS, stock_client.daemon_set(blueprint), blueprint, stores.daemon_sets)
@@ -349,14 +351,14 @@ class CacheClusterController:
         await self._context.api.delete(DAEMON_SETS, name=name, namespace=blueprint.namespace, uid=uid)
 
     async def _put(
-        self, resource: Resource, wanted: Object, blueprint: Blueprint, store: Store | None = None
+        self, resource: Resource, child: Object, blueprint: Blueprint, store: Store | None = None
     ) -> None:
-        namespace, name = wanted["metadata"]["namespace"], wanted["metadata"]["name"]
+        namespace, name = child["metadata"]["namespace"], child["metadata"]["name"]
         live = store.get((namespace, name)) if store is not None else None
         if live is None:
             # Not in the view yet, or a kind that is not watched.
             live = await self._context.api.get(resource, name=name, namespace=namespace)
-        await self._context.applier.apply(resource, wanted=wanted, live=live, owner=blueprint.owner)
+        await self._context.applier.apply(resource, wanted=child, live=live, owner=blueprint.owner)
 
     def _dead_for(
         self, cluster: str, sets: Sequence[Object], workers: Sequence[WorkerInfo] | None
@@ -364,8 +366,8 @@ class CacheClusterController:
         """Seconds for which no worker has answered on the nodes that shall have, or had, one."""
         if workers is None:
             return {}
-        known = {worker.name: worker for worker in workers}
-        dead = {node_of(child) for child in sets if is_dead(child, known.get(node_of(child)))}
+        worker_by_node = {worker.name: worker for worker in workers}
+        dead = {node_of(child) for child in sets if is_dead(child, worker_by_node.get(node_of(child)))}
         self._dead.drop_nodes(cluster, but=dead)
         return {node: self._dead.seconds((cluster, node), holds=True) for node in dead}
 
@@ -388,12 +390,12 @@ class CacheClusterController:
         place = (self._context.settings.namespace, names.fuse_name(cluster=cluster))
         return stock_client.view_of(self._context.stores.daemon_sets.get(place))
 
-    async def _publish(self, obj: Object, wanted: CacheClusterStatus, ready: Finding, *more: Finding) -> bool:
+    async def _publish(self, obj: Object, status: CacheClusterStatus, ready: Finding, *more: Finding) -> bool:
         after = await publish_status(
             context=self._context,
             resource=CACHE_CLUSTERS,
             obj=obj,
-            status=wanted.model_copy(update={"message": shorten(ready.message)}),
+            status=status.model_copy(update={"message": shorten(ready.message)}),
             findings=[ready, *more],
         )
         return after is not obj

@@ -119,8 +119,8 @@ async def _cleaned(
     name = job_name(cluster=plan.cluster, worker_set=worker_set)
     live = await context.api.get(JOBS, name=name, namespace=plan.namespace)
     if live is None:
-        wanted = job(plan, worker_set=worker_set, node=node, views_too=views_too)
-        await context.applier.apply(JOBS, wanted=wanted, live=None, owner=plan.owner)
+        wanted_job = job(plan, worker_set=worker_set, node=node, views_too=views_too)
+        await context.applier.apply(JOBS, wanted=wanted_job, live=None, owner=plan.owner)
         return False
     ended = job_ending(live)
     if ended == "Failed":
@@ -139,4 +139,6 @@ async def _tell(*, context: Context, plan: Blueprint, node: str, why: str) -> No
 
 def _answers(node: Mapping[str, Any]) -> bool:
     conditions = (node.get("status") or {}).get("conditions") or ()
-    return all(one.get("status") == "True" for one in conditions if one.get("type") == "Ready")
+    return all(
+        condition.get("status") == "True" for condition in conditions if condition.get("type") == "Ready"
+    )

@@ -56,17 +56,17 @@ def is_dead(worker_set: Object, info: WorkerInfo | None) -> bool:
 
 
 def cut_off(
-    known: Iterable[CacheWorker], *, present: Collection[str], nodes: Mapping[tuple[str, str], Object]
+    workers: Iterable[CacheWorker], *, present: Collection[str], nodes: Mapping[tuple[str, str], Object]
 ) -> list[CacheWorker]:
     """The workers that drained, as the status says, without a StatefulSet now: somebody has deleted it.
 
     Args:
-        known: the workers that the status lists.
+        workers: those that the status lists.
         present: nodes that have, or shall have, a StatefulSet.
     """
     return [
         worker
-        for worker in known
+        for worker in workers
         if worker.state == "Draining" and worker.node not in present and ("", worker.node) in nodes
     ]
 
@@ -88,7 +88,7 @@ class HeldSince:
 
     def drop_nodes(self, cluster: str, *, but: Collection[str] = ()) -> None:
         """Places of a cluster are gone, all but these nodes."""
-        for place in [one for one in self._since if one[0] == cluster and one[1] not in but]:
+        for place in [key for key in self._since if key[0] == cluster and key[1] not in but]:
             del self._since[place]
 
 
@@ -126,17 +126,21 @@ class Drain:
 
     async def proceed(self, worker_sets: Sequence[Object]) -> list[CacheWorker]:
         """One step for each worker that is not wanted any more; gives those that are still there."""
-        gone = frozenset(node_of(one) for one in worker_sets)
-        self._drained.drop_nodes(self._plan.cluster, but=gone)
-        found = []
-        for one in worker_sets:
-            left = leaving_workers.remaining(node=node_of(one), draining=gone, mounts=self._holdings.mounts)
-            if await self._may_go(one, gone=gone, left=left) and await cleaning.remove_worker(
-                context=self._context, plan=self._plan, worker_set=one, views_too=False
+        leaving = frozenset(node_of(worker_set) for worker_set in worker_sets)
+        self._drained.drop_nodes(self._plan.cluster, but=leaving)
+        workers = []
+        for worker_set in worker_sets:
+            last_copy_bytes = leaving_workers.remaining(
+                node=node_of(worker_set), draining=leaving, mounts=self._holdings.mounts
+            )
+            if await self._may_go(
+                worker_set, leaving=leaving, last_copy_bytes=last_copy_bytes
+            ) and await cleaning.remove_worker(
+                context=self._context, plan=self._plan, worker_set=worker_set, views_too=False
             ):
                 continue
-            found.append(self._described(node_of(one), left=left))
-        return found
+            workers.append(self._described(node_of(worker_set), last_copy_bytes=last_copy_bytes))
+        return workers
 
     async def stay(self, worker_set: Object) -> None:
         """A worker that drained is wanted again."""
@@ -155,10 +159,11 @@ class Drain:
         text = f"the worker of node {node_of(worker_set)} {goes_on}: it is wanted again"
         await self._tell(reason="DrainCancelled", message=text)
 
-    async def _may_go(self, one: Object, *, gone: frozenset[str], left: int) -> bool:
-        node, timeout = node_of(one), self._plan.spec.scaling.drain_timeout
+    async def _may_go(self, worker_set: Object, *, leaving: frozenset[str], last_copy_bytes: int) -> bool:
+        node, timeout = node_of(worker_set), self._plan.spec.scaling.drain_timeout
         goes = leaving_workers.goes_without_drain(
-            is_ending=one["spec"].get("replicas", 1) == 0 or bool(one["metadata"].get("deletionTimestamp")),
+            is_ending=worker_set["spec"].get("replicas", 1) == 0
+            or bool(worker_set["metadata"].get("deletionTimestamp")),
             has_node=("", node) in self._context.stores.nodes,
             dead_for=self._dead.get(node),
             return_seconds=self._context.settings.return_seconds,
@@ -166,11 +171,11 @@ class Drain:
         if goes is not None:
             return goes
         drained = self._workers is not None and leaving_workers.is_drained(
-            node=node, draining=gone, staying=self._staying, holdings=self._holdings
+            node=node, draining=leaving, staying=self._staying, holdings=self._holdings
         )
         drained_for = self._drained.seconds((self._plan.cluster, node), holds=drained)
         step = leaving_workers.drain_step(
-            began=since_when(one),
+            began=since_when(worker_set),
             timeout=timeout,
             drained_for=drained_for if drained else None,
             handover_seconds=self._handover_seconds(node),
@@ -178,15 +183,19 @@ class Drain:
         )
         leaves = self._departure(node)
         if step is DrainStep.BEGIN:
-            await self._begin(one, gone=gone, why=leaves.why if leaves is not None else "")
+            await self._begin(worker_set, leaving=leaving, why=leaves.why if leaves is not None else "")
         if leaves is not None and leaves.may_return:
             return False  # what it holds is on its disk, and is used again should the node be back
         late = step is DrainStep.TIME_OUT
         if not (late or step is DrainStep.FINISH) or not await self._retired(node, forced=late):
             return False
         hurt = sum(len(mount.readers) for mount in self._holdings.mounts if mount.bytes_on(node))
-        text = leaving_workers.farewell(node=node, lost=left, readers=hurt, timeout=timeout if late else "")
-        await self._tell(reason="DataLeftBehind" if left else "Drained", message=text, warn=left > 0)
+        text = leaving_workers.farewell(
+            node=node, lost=last_copy_bytes, readers=hurt, timeout=timeout if late else ""
+        )
+        await self._tell(
+            reason="DataLeftBehind" if last_copy_bytes else "Drained", message=text, warn=last_copy_bytes > 0
+        )
         return True
 
     def _handover_seconds(self, node: str) -> float:
@@ -199,12 +208,12 @@ class Drain:
         live = self._context.stores.nodes.get(("", node))
         return departure(live) if live is not None else None
 
-    async def _begin(self, worker_set: Object, *, gone: frozenset[str], why: str) -> None:
+    async def _begin(self, worker_set: Object, *, leaving: frozenset[str], why: str) -> None:
         annotations = {names.ANNOTATION_DRAINING: self._context.now()}
         await self._merge(worker_set, {"metadata": {"annotations": annotations}})
         if self._workers is not None:
             text = leaving_workers.forecast(
-                node=node_of(worker_set), draining=gone, holdings=self._holdings, why=why
+                node=node_of(worker_set), draining=leaving, holdings=self._holdings, why=why
             )
             await self._tell(reason="Draining", message=text)
 
@@ -218,14 +227,14 @@ class Drain:
             return forced  # the cache does not answer: it will, or the time is over
         return True
 
-    def _described(self, node: str, *, left: int) -> CacheWorker:
+    def _described(self, node: str, *, last_copy_bytes: int) -> CacheWorker:
         info = (self._workers or {}).get(node)
         return CacheWorker(
             node=node,
             state="Draining",
             capacity_bytes=info.capacity_bytes if info else 0,
             used_bytes=info.used_bytes if info else 0,
-            last_copy_bytes=left,
+            last_copy_bytes=last_copy_bytes,
         )
 
     async def _merge(self, worker_set: Object, patch: Object) -> None:

@@ -39,7 +39,11 @@ def budget(plan: Blueprint, *, nodes: Collection[str]) -> Object:
 def guarded_nodes(live: Object | None, *, nodes: Iterable[str]) -> frozenset[str]:
     """Those of the nodes that a budget names."""
     selector = ((live or {}).get("spec") or {}).get("selector") or {}
-    slugs = {slug for each in selector.get("matchExpressions") or () for slug in each.get("values") or ()}
+    slugs = {
+        slug
+        for expression in selector.get("matchExpressions") or ()
+        for slug in expression.get("values") or ()
+    }
     return frozenset(node for node in nodes if names.node_slug(node) in slugs)
 
 
@@ -99,11 +103,11 @@ class EvictionGuard:
         leaving: frozenset[str],
         answering: Collection[str],
     ) -> frozenset[str]:
-        which = plan.spec.scaling.protect
-        if which == "Never":
+        protect = plan.spec.scaling.protect
+        if protect == "Never":
             return frozenset()
         holders, complete = self._data.last_holders(
-            plan.cluster, leaving=leaving, only_needed=which == "Needed"
+            plan.cluster, leaving=leaving, only_needed=protect == "Needed"
         )
         nodes: Mapping[str, Object] = {
             name: node for (_, name), node in self._context.stores.nodes.items() if name in workers

@@ -48,17 +48,18 @@ class ProbeReport:
 def parse_report(text: str) -> ProbeReport | None:
     """A report from its text; None for anything else."""
     try:
-        found = json.loads(text)
+        answer = json.loads(text)
     except ValueError:
         return None
-    if not isinstance(found, dict) or found.keys() != {one.name for one in fields(ProbeReport)}:
+    if not isinstance(answer, dict) or answer.keys() != {field.name for field in fields(ProbeReport)}:
         return None
-    control = found.pop("control")
+    control = answer.pop("control")
     if not isinstance(control, bool) or not all(
-        isinstance(listed, list) and all(isinstance(one, str) for one in listed) for listed in found.values()
+        isinstance(listed, list) and all(isinstance(entry, str) for entry in listed)
+        for listed in answer.values()
     ):
         return None
-    return ProbeReport(control=control, **{name: tuple(listed) for name, listed in found.items()})
+    return ProbeReport(control=control, **{name: tuple(listed) for name, listed in answer.items()})
 
 
 def conclusion(report: ProbeReport | None, *, trusted: bool) -> Finding:
@@ -198,12 +199,12 @@ class NetworkProbe:
         window = int(self._clock() // PERIOD_SECONDS)
         if self._concluded.get(uid) == window:
             return None
-        wanted = job(plan, window=window, also=self._context.settings.probe_targets)
-        name, api = wanted["metadata"]["name"], self._context.api
+        probe_job = job(plan, window=window, also=self._context.settings.probe_targets)
+        name, api = probe_job["metadata"]["name"], self._context.api
         live = await api.get(JOBS, name=name, namespace=plan.namespace)
         if live is None:
             try:
-                await self._context.applier.apply(JOBS, wanted=wanted, live=None, owner=plan.owner)
+                await self._context.applier.apply(JOBS, wanted=probe_job, live=None, owner=plan.owner)
             except (ForbiddenError, InvalidError) as error:
                 self._concluded[uid] = window
                 return finding(names.NETWORK_ISOLATED, None, "ProbeRefused", str(error))

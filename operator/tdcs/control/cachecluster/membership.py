@@ -63,19 +63,23 @@ class Membership:
         )
         if cluster.spec.scaling.follow_jobs:
             return self._followed(cluster, sets, name, view, nodes=nodes, nothing=nothing)
-        known = cluster.status.conditions if cluster.status is not None else ()
-        off = job_followers.off() if any(one.type == names.FOLLOWS_JOBS for one in known) else None
-        wanted = leaving_workers.choose_nodes(
+        conditions = cluster.status.conditions if cluster.status is not None else ()
+        off = (
+            job_followers.off()
+            if any(condition.type == names.FOLLOWS_JOBS for condition in conditions)
+            else None
+        )
+        chosen = leaving_workers.choose_nodes(
             spec=cluster.spec, nodes=nodes, present=present, holdings=nothing
         )
-        if set(present) <= set(wanted):
+        if set(present) <= set(chosen):
             self._incomplete_since.pop(name, None)
-            return Members(nodes=wanted, holdings=nothing, finding=off)
+            return Members(nodes=chosen, holdings=nothing, finding=off)
         holdings = self._holdings(name, sets, zones=nothing.zones)
-        wanted = leaving_workers.choose_nodes(
+        chosen = leaving_workers.choose_nodes(
             spec=cluster.spec, nodes=nodes, present=present, holdings=holdings
         )
-        return Members(nodes=wanted, holdings=holdings, finding=off)
+        return Members(nodes=chosen, holdings=holdings, finding=off)
 
     def _followed(
         self,
@@ -94,7 +98,7 @@ class Membership:
             self._unknown_since.pop(name, None)
         sizes = [worker.capacity_bytes for worker in view.workers if worker.live and worker.capacity_bytes]
         size = min(sizes, default=cluster.spec.storage.tiers[0].capacity_bytes)
-        seen = job_followers.Seen(
+        observed = job_followers.Seen(
             nodes=nodes,
             present=frozenset(node_of(child) for child in sets),
             readers=self._data.readers_on(name),
@@ -106,12 +110,12 @@ class Membership:
             now=self._context.now(),
         )
         holdings = nothing
-        chosen = job_followers.choose(spec=cluster.spec, observed=seen, holdings=holdings)
-        if job_followers.needs_holdings(chosen, seen):
+        chosen = job_followers.choose(spec=cluster.spec, observed=observed, holdings=holdings)
+        if job_followers.needs_holdings(chosen, observed):
             holdings = self._holdings(name, sets, zones=nothing.zones)
             if not (holdings.complete or holdings.overdue):
-                seen = replace(seen, needed_bytes=None)
-            chosen = job_followers.choose(spec=cluster.spec, observed=seen, holdings=holdings)
+                observed = replace(observed, needed_bytes=None)
+            chosen = job_followers.choose(spec=cluster.spec, observed=observed, holdings=holdings)
         else:
             self._incomplete_since.pop(name, None)
         return Members(
@@ -123,8 +127,10 @@ class Membership:
 
     def within_quotas(self, cluster: CacheCluster, name: str) -> Finding | None:
         """The condition WithinQuotas; None where there are no quotas and were none."""
-        known = cluster.status.conditions if cluster.status is not None else ()
-        if not cluster.spec.quotas and not any(one.type == names.WITHIN_QUOTAS for one in known):
+        conditions = cluster.status.conditions if cluster.status is not None else ()
+        if not cluster.spec.quotas and not any(
+            condition.type == names.WITHIN_QUOTAS for condition in conditions
+        ):
             return None
         needs = self._data.needs(name)
         # What it says stands until all mounted Datasets are known.

@@ -27,10 +27,10 @@ def is_wanted(spec: CacheClusterSpec) -> bool:
 
 def view_of(live: Mapping[str, Any] | None) -> FuseView:
     """What is known of the clients that are wanted, by their DaemonSet."""
-    found = (live or {}).get("status") or {}
-    if not found.get("observedGeneration"):
+    status = (live or {}).get("status") or {}
+    if not status.get("observedGeneration"):
         return FuseView(wanted=1, ready=0)  # the DaemonSet controller has not looked yet
-    return FuseView(wanted=found.get("desiredNumberScheduled", 0), ready=found.get("numberReady", 0))
+    return FuseView(wanted=status.get("desiredNumberScheduled", 0), ready=status.get("numberReady", 0))
 
 
 def daemon_set(plan: Blueprint) -> Object:

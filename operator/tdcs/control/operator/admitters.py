@@ -24,29 +24,29 @@ class Admitters:
     def __init__(self, *, context: Context, gangs: GangQueue) -> None:
         self._kueue: Final = context.settings.kueue
         copies = CopyChoices(stores=context.stores, room=gangs.job_room, turns=gangs.turns)
-        self._own: Final = OwnQueue(context=context, gangs=gangs, copies=copies)
+        self._own_queue: Final = OwnQueue(context=context, gangs=gangs, copies=copies)
         self._by_kueue: Final = KueueAdmitter(context=context, gangs=gangs, copies=copies)
 
     def _of(self, obj: Object) -> Admitter:
-        return self._by_kueue if local_queue(obj, kueue=self._kueue) else self._own
+        return self._by_kueue if local_queue(obj, kueue=self._kueue) else self._own_queue
 
     async def turn(
         self, obj: Object, observed: Observed, *, now: str, preferred: list[Object] | None
     ) -> Turn:
         """See `Admitter`."""
         admitter = self._of(obj)
-        if admitter is self._own and observed.status.queue_name:
+        if admitter is self._own_queue and observed.status.queue_name:
             if not self._kueue:
                 await self._by_kueue.drop(obj, observed)
             elif (leaving := await self._by_kueue.let_go(obj, observed)) is not None:
                 return leaving
-        if admitter is not self._own:
-            await self._own.end(obj, observed)
+        if admitter is not self._own_queue:
+            await self._own_queue.end(obj, observed)
         return await admitter.turn(obj, observed, now=now, preferred=preferred)
 
     def withdraw(self, uid: str) -> None:
         """See `Admitter`."""
-        self._own.withdraw(uid)
+        self._own_queue.withdraw(uid)
 
     async def end(self, obj: Object, observed: Observed) -> None:
         """See `Admitter`: of the one that decided about the job last."""
@@ -54,4 +54,4 @@ class Admitters:
             await self._by_kueue.end(obj, observed)
         elif observed.status.queue_name:
             await self._by_kueue.drop(obj, observed)
-        await self._own.end(obj, observed)
+        await self._own_queue.end(obj, observed)

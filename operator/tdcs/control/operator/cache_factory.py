@@ -212,7 +212,7 @@ async def serve_manifests(
     folder: ManifestFolder,
     *,
     port: int,
-    known: Known = lambda _: KnownAgents(),
+    known_agents: Known = lambda _: KnownAgents(),
     obtain: Obtain | None = None,
     report: Report | None = None,
     take_waits: TakeWaits | None = None,
@@ -235,7 +235,7 @@ async def serve_manifests(
         yield
         return
     app = web.Application(middlewares=[check_roles(OPERATOR_REQUESTS)] if tls is not None else [])
-    app.add_routes([*manifest_routes(folder, obtain=obtain), *holder_routes(known, topology=topology)])
+    app.add_routes([*manifest_routes(folder, obtain=obtain), *holder_routes(known_agents, topology=topology)])
     if report is not None:
         app.add_routes(read_failure_routes(report))
     if take_waits is not None:

@@ -69,7 +69,7 @@ class MountTable:
         self._cluster: Final = cluster
         self._name: Final = names.mounts_name(cluster=cluster)
         self._owner: Final = owner
-        self._known: dict[str, Mounted] | None = None
+        self._mounts: dict[str, Mounted] | None = None
         self._of: str | None = None
         self._lock: Final = asyncio.Lock()
 
@@ -100,13 +100,13 @@ class MountTable:
         remaining = {mount_path: value for mount_path, value in mounts.items() if mount_path != path}
         if mounted is not None:
             remaining[path] = mounted
-        self._known = None  # whether a write that fails was done is not known
+        self._mounts = None  # whether a write that fails was done is not known
         await self._write(path, remaining)
-        self._known = remaining
+        self._mounts = remaining
 
     async def _read(self) -> dict[str, Mounted]:
         uid = self._owner_of()["metadata"]["uid"]
-        if self._known is None or self._of != uid:
+        if self._mounts is None or self._of != uid:
             data: Mapping[str, str] = {}
             try:
                 config_map = await self._api.get(CONFIG_MAPS, name=self._name, namespace=self._namespace)
@@ -114,8 +114,8 @@ class MountTable:
                 raise self._unavailable("read", error) from error
             if config_map is not None and _is_of(config_map, uid):
                 data = config_map.get("data") or {}
-            self._known, self._of = dict(self._understood(data)), uid
-        return self._known
+            self._mounts, self._of = dict(self._understood(data)), uid
+        return self._mounts
 
     def _understood(self, data: Mapping[str, str]) -> Iterator[tuple[str, Mounted]]:
         for key, text in data.items():

@@ -198,7 +198,7 @@ def command(settings: OperatorSettings) -> None:
                 serve_manifests(
                     folder,
                     port=settings.manifest_port,
-                    known=operator.known_agents,
+                    known_agents=operator.known_agents,
                     topology=operator.topology,
                     obtain=operator.obtain,
                     report=ReadFailures(operator.context).report,

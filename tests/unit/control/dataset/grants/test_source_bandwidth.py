@@ -307,4 +307,4 @@ async def test_datasets_of_one_source_that_are_there_hold_back_no_other_load() -
         for name in ("one", "same"):
             await cluster.until_state("Ready", name)
         stores = cluster.mounts.bandwidth._stores
-        await cluster.until(lambda: not any(store.lacking for store in stores.values()))
+        await cluster.until(lambda: not any(store.pending for store in stores.values()))
