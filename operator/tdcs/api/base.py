@@ -94,19 +94,19 @@ def rule(
     Args:
         subject: a CEL expression of what the message is about, where the path of the field does not say it.
     """
-    found = {"rule": expression, "message": message}
+    validation = {"rule": expression, "message": message}
     if subject:
-        found["messageExpression"] = f"{subject} + ' {message}'"
+        validation["messageExpression"] = f"{subject} + ' {message}'"
     if reason:
-        found["reason"] = reason
+        validation["reason"] = reason
     if field:
-        found["fieldPath"] = field
-    return found
+        validation["fieldPath"] = field
+    return validation
 
 
-def own_namespace_rule(what: str) -> dict[str, str]:
-    """The rule of a name that stands for `what`, an object of the same namespace: it names no namespace."""
-    return rule("!self.contains('/')", f"must be {what}, without 'namespace/'")
+def own_namespace_rule(meaning: str) -> dict[str, str]:
+    """The rule of a name that stands for `meaning`, an object of the same namespace: it names no namespace."""
+    return rule("!self.contains('/')", f"must be {meaning}, without 'namespace/'")
 
 
 def object_name_rule(kind: str) -> dict[str, str]:
@@ -123,9 +123,9 @@ IS_IMAGE = "!self.contains('://') && !self.endsWith(':') && self.matches('^[^\\\
 NO_IMAGE = "is no image, such as registry.example/team/train:1.2, without blanks and without https://"
 
 
-def rules(*found: dict[str, str], **more: Any) -> dict[str, Any]:
+def rules(*cel_rules: dict[str, str], **more: Any) -> dict[str, Any]:
     """Schema extras that hold CEL rules and whatever else is given."""
-    return {"x-kubernetes-validations": list(found), **more}
+    return {"x-kubernetes-validations": list(cel_rules), **more}
 
 
 def list_map(*keys: str, **more: Any) -> dict[str, Any]:

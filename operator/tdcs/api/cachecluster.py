@@ -439,8 +439,10 @@ class CacheClusterSpec(Model):
     @property
     def all_folders(self) -> list[str]:
         """The folders of file sources that some namespace may use: those that are in none of the others."""
-        found = {*self.source_folders, *(folder for rule in self.sources for folder in rule.folders)}
-        return sorted(one for one in found if not any(one.startswith(f"{other}/") for other in found))
+        folders = {*self.source_folders, *(folder for rule in self.sources for folder in rule.folders)}
+        return sorted(
+            folder for folder in folders if not any(folder.startswith(f"{outer}/") for outer in folders)
+        )
 
 
 class CacheWorker(StatusModel):

@@ -53,7 +53,7 @@ def finding(type_: str, status: bool | None, reason: str, message: str = "") -> 
 
 
 def merge(
-    *, known: Sequence[Condition], findings: Iterable[Finding], generation: int, now: str
+    *, previous: Sequence[Condition], findings: Iterable[Finding], generation: int, now: str
 ) -> list[Condition]:
     """The conditions after `findings`: the transition time moves only when a status changes.
 
@@ -61,21 +61,23 @@ def merge(
     that no finding speaks of are kept as they are.
 
     Args:
-        known: the conditions of the object's status.
+        previous: the conditions of the object's status.
         findings: what holds now.
         generation: `metadata.generation` of the object that was looked at.
         now: the time, RFC 3339.
     """
-    before = {condition.type: condition for condition in known}
-    for found in findings:
-        old = before.get(found.type)
-        kept = old is not None and old.status == found.status
-        before[found.type] = Condition(
-            type=found.type,
-            status=found.status,
-            reason=found.reason,
-            message=shorten(found.message),
-            last_transition_time=past(old.last_transition_time, now=now) if old is not None and kept else now,
+    before = {condition.type: condition for condition in previous}
+    for finding in findings:
+        old = before.get(finding.type)
+        is_same_status = old is not None and old.status == finding.status
+        before[finding.type] = Condition(
+            type=finding.type,
+            status=finding.status,
+            reason=finding.reason,
+            message=shorten(finding.message),
+            last_transition_time=past(old.last_transition_time, now=now)
+            if old is not None and is_same_status
+            else now,
             observed_generation=generation,
         )
     return list(before.values())

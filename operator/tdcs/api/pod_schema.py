@@ -104,11 +104,11 @@ _GPUS_IN_LIMITS = rule(
 
 
 def _at_most(resource: str) -> dict[str, str]:
-    asked, most = f"string(self.requests['{resource}'])", f"string(self.limits['{resource}'])"
+    request, most = f"string(self.requests['{resource}'])", f"string(self.limits['{resource}'])"
     return rule(
         f"!has(self.requests) || !has(self.limits) || !('{resource}' in self.requests) || "
-        f"!('{resource}' in self.limits) || !isQuantity({asked}) || !isQuantity({most}) || "
-        f"quantity({asked}).compareTo(quantity({most})) <= 0",
+        f"!('{resource}' in self.limits) || !isQuantity({request}) || !isQuantity({most}) || "
+        f"quantity({request}).compareTo(quantity({most})) <= 0",
         f"requests of {resource} must not be above its limits",
     )
 
@@ -151,13 +151,15 @@ _CLAIMED_QUANTITY: dict[str, Any] = {
 """The same where rules would cost too much: of claims, of which a pod may have many."""
 
 
-def _resources(*found: dict[str, str], quantity: Mapping[str, Any] = _ONE_QUANTITY) -> dict[str, Any]:
-    """What something asks for; `found`: rules of limits and of requests."""
-    more = rules(*found) if found else {}
+def _resources(
+    *quantity_rules: dict[str, str], quantity: Mapping[str, Any] = _ONE_QUANTITY
+) -> dict[str, Any]:
+    """What something asks for; `quantity_rules`: those of limits and of requests."""
+    more = rules(*quantity_rules) if quantity_rules else {}
     return _open_object(
         "What it asks for; the queue counts it.",
         nullable=True,
-        **(rules(_GPUS_IN_LIMITS, _at_most("cpu"), _at_most("memory")) if found else {}),
+        **(rules(_GPUS_IN_LIMITS, _at_most("cpu"), _at_most("memory")) if quantity_rules else {}),
         properties={
             "limits": {**_quantities("At most so much.", quantity), **more},
             "requests": {**_quantities("At least so much.", quantity), **more},
@@ -404,8 +406,8 @@ def _closed(schema: Mapping[str, Any], type_: str) -> dict[str, Any]:
 
 def _with_rules(schema: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
     """A schema with more of it; its own rules stay, and are the first."""
-    both = [*schema.get(_RULES, ()), *more.get(_RULES, ())]
-    return {**schema, **more, **({_RULES: both} if both else {})}
+    all_rules = [*schema.get(_RULES, ()), *more.get(_RULES, ())]
+    return {**schema, **more, **({_RULES: all_rules} if all_rules else {})}
 
 
 def _field(schema: Mapping[str, Any] | None, *, type_: Any) -> dict[str, Any]:

@@ -29,10 +29,10 @@ _LABEL = rule(
 )
 
 
-def _number(least: int, most: int | None = None, *, what: str = "must be") -> dict[str, Any]:
+def _number(least: int, most: int | None = None, *, prefix: str = "must be") -> dict[str, Any]:
     if most is None:
-        return rules(rule(f"self >= {least}", f"{what} {least} or more"))
-    return rules(rule(f"self >= {least} && self <= {most}", f"{what} between {least} and {most}"))
+        return rules(rule(f"self >= {least}", f"{prefix} {least} or more"))
+    return rules(rule(f"self >= {least} && self <= {most}", f"{prefix} between {least} and {most}"))
 
 
 def _word(*values: str) -> dict[str, Any]:
@@ -44,8 +44,8 @@ def _word(*values: str) -> dict[str, Any]:
     }
 
 
-def _name(*found: dict[str, str], limit: int = 253) -> dict[str, Any]:
-    return {"maxLength": limit, **rules(*found)}
+def _name(*name_rules: dict[str, str], limit: int = 253) -> dict[str, Any]:
+    return {"maxLength": limit, **rules(*name_rules)}
 
 
 def _count_of(*fields: str) -> str:
@@ -56,8 +56,8 @@ def _one_of_fields(*fields: str) -> dict[str, str]:
     return rule(f"{_count_of(*fields)} == 1", f"must have one of {', '.join(fields[:-1])} and {fields[-1]}")
 
 
-_PORT = _number(1, 65535, what="must be a port, a number")
-_MODE = _number(0, 0o777, what="must be a mode, in YAML an octal number up to 0777 or a number")
+_PORT = _number(1, 65535, prefix="must be a port, a number")
+_MODE = _number(0, 0o777, prefix="must be a mode, in YAML an octal number up to 0777 or a number")
 _ID = _number(0)
 _WEIGHT = _number(1, 100)
 _TERMS: Mapping[str, Schema] = {
@@ -102,7 +102,7 @@ _VOLUME_SOURCES = (
 VALUES: Final[Mapping[str, Mapping[str, Schema]]] = {
     "ContainerPort": {
         "containerPort": _PORT,
-        "hostPort": _number(0, 65535, what="must be a port, a number"),
+        "hostPort": _number(0, 65535, prefix="must be a port, a number"),
         "protocol": _word("TCP", "UDP", "SCTP"),
         "name": _name(
             rule(

@@ -30,7 +30,7 @@ class _Resources(Model):
 
 Resources = Annotated[
     JsonObject,
-    AfterValidator(lambda found: _Resources.model_validate(found) and found),
+    AfterValidator(lambda resources: _Resources.model_validate(resources) and resources),
     Field(json_schema_extra=RESOURCES),
 ]
 """CPU and memory of a container, as in a pod."""
@@ -129,8 +129,8 @@ def container_names(template: Mapping[str, Any]) -> list[str]:
     """Of the containers and init containers of a template."""
     spec = template["spec"]
     return [
-        each["name"]
+        container["name"]
         for kind in ("initContainers", "containers")
-        for each in spec.get(kind) or ()
-        if "name" in each
+        for container in spec.get(kind) or ()
+        if "name" in container
     ]

@@ -46,15 +46,15 @@ def parse_quantity(quantity: int | str) -> Decimal:
     Raises:
         ValueError: it is not a quantity.
     """
-    found = _QUANTITY.fullmatch(str(quantity))
-    if found is None:
+    parts = _QUANTITY.fullmatch(str(quantity))
+    if parts is None:
         raise ValueError(f"{quantity!r} is not a Kubernetes quantity, such as 500m, 8 or 10Gi")
-    number, binary = Decimal(found["number"]), found["binary"]
+    number, binary = Decimal(parts["number"]), parts["binary"]
     if binary:
         return number * _BINARY[binary]
-    if found["exponent"]:
-        return Decimal(f"{found['number']}e{found['exponent']}")
-    return number * _DECIMAL[found["decimal"] or ""]
+    if parts["exponent"]:
+        return Decimal(f"{parts['number']}e{parts['exponent']}")
+    return number * _DECIMAL[parts["decimal"] or ""]
 
 
 def to_bytes(quantity: int | str) -> int:

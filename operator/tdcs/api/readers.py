@@ -12,14 +12,14 @@ def parse_readers(text: str) -> frozenset[int]:
     Raises:
         ValueError: it names none, or a range ends before it begins.
     """
-    found: set[int] = set()
+    indices: set[int] = set()
     for part in text.split(","):
         first, _, last = part.partition("-")
         begin, end = int(first), int(last or first)
         if end < begin:
             raise ValueError(f"{text!r}: the range {part} ends before it begins")
-        found.update(range(begin, end + 1))
-    return frozenset(found)
+        indices.update(range(begin, end + 1))
+    return frozenset(indices)
 
 
 def is_reader(readers: str | None, index: int | None) -> bool:

@@ -67,8 +67,8 @@ _DAYS = "sun|mon|tue|wed|thu|fri|sat"
 
 def _cron_field(value: str, more: str = "") -> str:
     """The pattern of a field of a cron line: a list of values, ranges and steps. `more`: what else may stand there."""
-    one = f"([*?]|(?i:{value})(-(?i:{value}))?)(/0*[1-9][0-9]*)?{more}"
-    return f"({one})(,({one}))*"
+    item = f"([*?]|(?i:{value})(-(?i:{value}))?)(/0*[1-9][0-9]*)?{more}"
+    return f"({item})(,({item}))*"
 
 
 _CRON = (

@@ -163,20 +163,20 @@ def endpoint_of(uri: str, *, named: str | None) -> str | None:
         uri: of the source.
         named: `spec.source.options.endpoint`.
     """
-    scheme, _, rest = uri.partition("://")
+    scheme, _, location = uri.partition("://")
     match scheme.lower():
         case "file" | "pvc":
             return None
         case "http" | "https":
-            return f"{scheme.lower()}://{rest.partition('/')[0]}"
+            return f"{scheme.lower()}://{location.partition('/')[0]}"
         case "hf":
             return named or HUB
         case "gs":
             return named or GOOGLE
         case "az":
-            return named or _azure_endpoint(rest.partition("/")[0])
+            return named or _azure_endpoint(location.partition("/")[0])
         case "abfs" | "abfss":
-            return named or _azure_endpoint(rest.partition("/")[0].partition("@")[2].partition(".")[0])
+            return named or _azure_endpoint(location.partition("/")[0].partition("@")[2].partition(".")[0])
     return named
 
 
@@ -190,12 +190,12 @@ def parse_source_uri(uri: str) -> SourceUri:
     Raises:
         ValueError: It is none of the forms that a source may have; the text says what is wrong with it.
     """
-    found = _URI.fullmatch(uri)
-    scheme = found["scheme"].lower() if found else ""
+    parts = _URI.fullmatch(uri)
+    scheme = parts["scheme"].lower() if parts else ""
     if (
-        found is None
+        parts is None
         or scheme not in {"s3", "file", CLAIM_SCHEME, *CLOUD_SCHEMES, *WEB_SCHEMES}
-        or (scheme in {"s3", CLAIM_SCHEME, *CLOUD_SCHEMES} and not found["bucket"])
+        or (scheme in {"s3", CLAIM_SCHEME, *CLOUD_SCHEMES} and not parts["bucket"])
     ):
         raise ValueError(f"it is none of {_FORMS}")
     if _has_control(uri):
@@ -204,10 +204,10 @@ def parse_source_uri(uri: str) -> SourceUri:
         raise ValueError("it holds a backslash, which a cache reads as a slash")
     if "?" in uri or "#" in uri:
         raise ValueError("it holds '?' or '#', which begin a query or a fragment")
-    pieces = [piece for piece in found["path"].split("/") if piece]
+    pieces = [piece for piece in parts["path"].split("/") if piece]
     for piece in pieces:
         _check_piece(piece)
-    bucket, path = found["bucket"], "/".join(pieces)
+    bucket, path = parts["bucket"], "/".join(pieces)
     match scheme:
         case "file":
             if bucket:
@@ -297,22 +297,22 @@ def canonical_endpoint(url: str) -> Endpoint:
             a path, or what some resolvers read as an IPv4 address (`0x7f.1`, `2130706433`, `[::ffff:7f00:1]`) is no
             plain one.
     """
-    found = _ENDPOINT.fullmatch(url)
-    if found is None:
+    parts = _ENDPOINT.fullmatch(url)
+    if parts is None:
         raise ValueError(
             "it is no plain http://HOST[:PORT] or https://HOST[:PORT], without user, path or query"
         )
-    scheme = found["scheme"].lower()
-    port = int(found["port"]) if found["port"] else _PORTS[scheme]
+    scheme = parts["scheme"].lower()
+    port = int(parts["port"]) if parts["port"] else _PORTS[scheme]
     if not 0 < port < 1 << 16:
         raise ValueError(f"{port} is no port")
-    return Endpoint(scheme, _checked_host(found["host"].lower()), port)
+    return Endpoint(scheme, _checked_host(parts["host"].lower()), port)
 
 
 def amazon_endpoint(region: str) -> str:
     """The URL of Amazon S3 in a region, in the partition that the region is of."""
     domain = next(
-        (each for begin, each in AMAZON_DOMAINS.items() if region.startswith(begin)), "amazonaws.com"
+        (name for begin, name in AMAZON_DOMAINS.items() if region.startswith(begin)), "amazonaws.com"
     )
     return f"https://s3.{region}.{domain}"
 

@@ -247,10 +247,10 @@ class TrainingJobSpec(Model):
 
     @model_validator(mode="after")
     def _roles_are_named_once(self) -> "TrainingJobSpec":
-        found = [spec.name for spec in self.replica_specs]
-        if len(set(found)) < len(found):
+        roles = [spec.name for spec in self.replica_specs]
+        if len(set(roles)) < len(roles):
             raise ValueError("replicaSpecs names a role twice: keep one item for each")
-        if "Worker" not in found:
+        if "Worker" not in roles:
             raise ValueError(NO_WORKER)
         if any(spec.name == "Worker" and spec.replicas is not None for spec in self.replica_specs):
             raise ValueError(REPLICAS_OF_WORKERS)
@@ -273,7 +273,8 @@ class TrainingJobSpec(Model):
     def _restarts_fit_the_templates(self) -> "TrainingJobSpec":
         policy = self.run_policy.failure_policy
         never = all(
-            (each.template["spec"].get("restartPolicy") or "Never") == "Never" for each in self.replica_specs
+            (replica_spec.template["spec"].get("restartPolicy") or "Never") == "Never"
+            for replica_spec in self.replica_specs
         )
         if policy is not None and policy.restart == "All" and not never:
             raise ValueError(RESTART_NEEDS_NEVER)
@@ -284,12 +285,14 @@ class TrainingJobSpec(Model):
     @model_validator(mode="after")
     def _exit_codes_are_of_containers_that_exist(self) -> "TrainingJobSpec":
         policy = self.run_policy.failure_policy
-        known = {name for each in self.replica_specs for name in container_names(each.template)}
-        for index, each in enumerate(policy.on_exit_codes if policy is not None else ()):
-            if each.container_name is not None and each.container_name not in known:
+        containers = {
+            name for replica_spec in self.replica_specs for name in container_names(replica_spec.template)
+        }
+        for index, exit_rule in enumerate(policy.on_exit_codes if policy is not None else ()):
+            if exit_rule.container_name is not None and exit_rule.container_name not in containers:
                 raise ValueError(
                     f"runPolicy.failurePolicy.onExitCodes[{index}].containerName: no template has a container "
-                    f"{each.container_name!r}: name one of {', '.join(sorted(known))}, or leave it out"
+                    f"{exit_rule.container_name!r}: name one of {', '.join(sorted(containers))}, or leave it out"
                 )
         return self
 
@@ -297,7 +300,8 @@ class TrainingJobSpec(Model):
     def _one_priority_class(self) -> "TrainingJobSpec":
         named = self.scheduling.priority_class_name
         classes = {
-            each.template["spec"].get("priorityClassName") or named or "" for each in self.replica_specs
+            replica_spec.template["spec"].get("priorityClassName") or named or ""
+            for replica_spec in self.replica_specs
         }
         if len(classes) > 1 or (named and classes != {named}):
             raise ValueError(PRIORITY_CLASSES_DIFFER)

@@ -100,8 +100,8 @@ MOUNT_RULES = rules(
 
 def _frozen(path: str) -> dict[str, str]:
     """A rule that keeps an optional field of `self` as it was."""
-    same = f"(!has(self.{path}) || self.{path} == oldSelf.{path})"
-    return rule(f"has(self.{path}) == has(oldSelf.{path}) && {same}", FROZEN, field=f".{path}")
+    unchanged = f"(!has(self.{path}) || self.{path} == oldSelf.{path})"
+    return rule(f"has(self.{path}) == has(oldSelf.{path}) && {unchanged}", FROZEN, field=f".{path}")
 
 
 AT_LEAST_ONE = rules(rule("self >= 1", "must be at least 1: a job needs a pod"))
@@ -149,15 +149,13 @@ def readers_of(name: str) -> str:
     return f"readers of dataset {name}"
 
 
-def _readers(which: str) -> str:
+def _readers(condition: str) -> str:
     """CEL: the same without the readers, of the first dataset of which this holds. The API server bounds what an
     expression may cost by the longest values, and knows these of items that are named by their index alone."""
     chain = "''"
     for index in reversed(range(MOST_DATASETS)):
         item = f"self.datasets[{index}]"
-        chain = (
-            f"size(self.datasets) > {index} && {which.replace('one.', item + '.')} ? {item}.name : {chain}"
-        )
+        chain = f"size(self.datasets) > {index} && {condition.replace('one.', item + '.')} ? {item}.name : {chain}"
     return f"'readers of dataset ' + ({chain})"
 
 
@@ -174,9 +172,9 @@ def _single(role: str) -> dict[str, str]:
     )
 
 
-def _class_of(one: str) -> str:
+def _class_of(item: str) -> str:
     """CEL: the PriorityClass of the pods of an item of replicaSpecs."""
-    spec = f"{one}.template.spec"
+    spec = f"{item}.template.spec"
     named = "(has(self.scheduling.priorityClassName) ? self.scheduling.priorityClassName : '')"
     return f"(has({spec}.priorityClassName) && {spec}.priorityClassName != '' ? {spec}.priorityClassName : {named})"
 
@@ -316,12 +314,12 @@ RUNS = (
 def _while_waiting(path: str, *, optional: bool = False, unless: str = "false") -> dict[str, str]:
     """A rule on the whole object: a field may change only as long as the job's pods may not exist."""
     owner, _, name = path.rpartition(".")
-    here, before = f"self.spec.{path}", f"oldSelf.spec.{path}"
-    same = f"{here} == {before}"
+    after, before = f"self.spec.{path}", f"oldSelf.spec.{path}"
+    equality = f"{after} == {before}"
     if optional:
-        has = [_has_path(f"{each}.spec", owner, name) for each in ("self", "oldSelf")]
-        same = f"{has[0]} == {has[1]} && (!{has[0]} || {same})"
-    return rule(f"!({_ADMITTED}) || {unless} || ({same})", RUNS, field=f".spec.{path}")
+        presence = [_has_path(f"{root}.spec", owner, name) for root in ("self", "oldSelf")]
+        equality = f"{presence[0]} == {presence[1]} && (!{presence[0]} || {equality})"
+    return rule(f"!({_ADMITTED}) || {unless} || ({equality})", RUNS, field=f".spec.{path}")
 
 
 def _has_path(root: str, owner: str, name: str) -> str:

@@ -186,10 +186,10 @@ class CachePool:
     async def fetch(self, *, digest: str, urls: tuple[str, ...], version: Published | None) -> None:
         if self._fetcher is not None:
             # The first of those that others are given is this process, which would wait for its own answer.
-            others = tuple(
+            remote_urls = tuple(
                 url for url in urls if not self.manifest_url or not url.startswith(self.manifest_url)
             )
-            await self._transfer(self._fetcher, version, digest=digest, urls=others)
+            await self._transfer(self._fetcher, version, digest=digest, urls=remote_urls)
 
     async def obtain(self, digest: str, *, version: Published | None) -> None:
         states = [state for cache in self._caches.values() for state in cache.agents.states().values()]

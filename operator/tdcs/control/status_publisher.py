@@ -106,7 +106,7 @@ async def publish_status(
     metadata = obj["metadata"]
     generation = int(metadata.get("generation", 0))
     previous = conditions_of(obj)
-    conditions = merge(known=previous, findings=findings, generation=generation, now=context.now())
+    conditions = merge(previous=previous, findings=findings, generation=generation, now=context.now())
     new_status = {
         **status.model_dump(by_alias=True, exclude_none=True, mode="json"),
         "observedGeneration": generation,

@@ -232,9 +232,9 @@ class HttpAgents:
     async def _ask(self, address: AgentAddress, *, instance: str, revision: int) -> AgentState:
         wait = self._poll_seconds
         timeout = aiohttp.ClientTimeout(total=wait + _SLACK_SECONDS, sock_connect=_SLACK_SECONDS)
-        asked = {"instance": instance, "revision": str(revision), "wait": str(wait)}
+        query = {"instance": instance, "revision": str(revision), "wait": str(wait)}
         async with self._client().get(
-            f"{address.url}/v1/state", params=asked, timeout=timeout, allow_redirects=False
+            f"{address.url}/v1/state", params=query, timeout=timeout, allow_redirects=False
         ) as response:
             response.raise_for_status()
             content = await http_answers.read(response, most=_LARGEST_STATE)
@@ -243,8 +243,12 @@ class HttpAgents:
     def _take(self, node: str, address: AgentAddress, state: AgentState) -> None:
         if self._addresses.get(node) != address:
             return
-        known = self._states.get(node)
-        if known is not None and known.instance == state.instance and known.revision >= state.revision:
+        previous = self._states.get(node)
+        if (
+            previous is not None
+            and previous.instance == state.instance
+            and previous.revision >= state.revision
+        ):
             return
         self._states[node] = msgspec.structs.replace(state, address=address.blocks, url=address.url)
         self._on_change(node)
@@ -253,10 +257,10 @@ class HttpAgents:
         """It is not among those that answer until it does. Said once, and when it is `new`."""
         if self._addresses.get(node) != address:
             return
-        known = self._states.pop(node, None) is not None
-        if known or new:
+        was_answering = self._states.pop(node, None) is not None
+        if was_answering or new:
             _log.warning("the agent of node %s does not answer: %s", node, error or "no answer in time")
-        if known:
+        if was_answering:
             self._on_change(node)
 
     def _client(self) -> aiohttp.ClientSession:
@@ -283,9 +287,9 @@ def retry_pause(failures: int) -> float:
 def _kept_alive(address: aiohttp.AddrInfoType) -> socket.socket:
     """A socket of which the kernel notices by itself when the other side is gone."""
     family, kind, protocol, _, _ = address
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection = socket.socket(family, kind, protocol)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in KEEP_ALIVE.items():
         if hasattr(socket, option):  # not on every system
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-    return made
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return connection

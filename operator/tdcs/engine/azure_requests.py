@@ -50,7 +50,7 @@ def secrets_of(access: SourceAccess) -> tuple[str, ...]:
     """The texts that must not be shown, the signature in a shared access signature among them."""
     token = access.session_token
     parts = parse_qs(token).get("sig", []) if is_shared_access(token) else []
-    return tuple(each for each in (access.secret_access_key, token, *parts) if each)
+    return tuple(text for text in (access.secret_access_key, token, *parts) if text)
 
 
 def page_request(access: SourceAccess, *, names: int, token: str, prefix: str, now: datetime) -> StoreRequest:
@@ -98,7 +98,7 @@ def _request(
     host = access.options.get("host") or urlsplit(endpoint).netloc
     in_path = "" if host.startswith(f"{account}.") else f"/{account}"
     path = f"{in_path}/{quote(container, safe='$')}{below}"
-    asked = [f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in query.items()]
+    parameters = [f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in query.items()]
     sent = {**headers, "x-ms-version": _VERSION}
     token = access.session_token
     if access.secret_access_key:
@@ -106,19 +106,19 @@ def _request(
         signature = _signature(access.secret_access_key, f"/{account}{path}", query, sent)
         sent["Authorization"] = f"SharedKey {account}:{signature}"
     elif is_shared_access(token):
-        asked.append(token)
+        parameters.append(token)
     elif token:
         sent["Authorization"] = f"Bearer {token}"
     if "host" in access.options:
         sent["Host"] = host
-    return StoreRequest(f"{endpoint}{path}" + (f"?{'&'.join(asked)}" if asked else ""), sent)
+    return StoreRequest(f"{endpoint}{path}" + (f"?{'&'.join(parameters)}" if parameters else ""), sent)
 
 
 def _signature(key: str, resource: str, query: Mapping[str, str], headers: Mapping[str, str]) -> str:
     """The signature of a GET (https://learn.microsoft.com/rest/api/storageservices/authorize-with-shared-key)."""
-    own = sorted((name, value) for name, value in headers.items() if name.startswith("x-ms-"))
+    store_headers = sorted((name, value) for name, value in headers.items() if name.startswith("x-ms-"))
     lines = ["GET", *(headers.get(name, "") for name in _SIGNED_HEADERS)]
-    lines += [f"{name}:{value}" for name, value in own]
+    lines += [f"{name}:{value}" for name, value in store_headers]
     lines += [resource, *(f"{name}:{value}" for name, value in sorted(query.items()))]
     digest = hmac.new(account_key(key), "\n".join(lines).encode(), hashlib.sha256).digest()
     return base64.b64encode(digest).decode()

@@ -98,10 +98,10 @@ def open_plain_file(path: str | bytes, flags: int = os.O_RDONLY, *, mode: int = 
     """
     above, name = os.path.split(os.fsencode(path))
     with plain_folder(above) as folder:
-        found = open_beneath(folder, name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, mode=mode)
-    if stat.S_ISREG(os.fstat(found).st_mode):
-        return found
-    os.close(found)
+        descriptor = open_beneath(folder, name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, mode=mode)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
     raise OSError(errno.EINVAL, "it is no regular file", os.fsdecode(path))
 
 
@@ -112,8 +112,10 @@ def replace_plain_file(path: str | bytes, content: bytes) -> None:
     with plain_folder(above, make=True) as folder:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(draft, dir_fd=folder)
-        made = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=folder)
-        with open(made, "wb") as new:
+        descriptor = os.open(
+            draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=folder
+        )
+        with open(descriptor, "wb") as new:
             new.write(content)
         os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
 
@@ -123,20 +125,20 @@ def is_private(descriptor: int) -> bool:
 
     What others may write to can change, or become shorter, after it was checked and while it is mapped.
     """
-    found = os.fstat(descriptor)
-    owned = found.st_uid in (0, os.geteuid())
-    return owned and not stat.S_IMODE(found.st_mode) & (stat.S_IWGRP | stat.S_IWOTH)
+    status = os.fstat(descriptor)
+    owned = status.st_uid in (0, os.geteuid())
+    return owned and not stat.S_IMODE(status.st_mode) & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def set_mode(folder: int, name: bytes, mode: int) -> None:
     """Set the mode of what lies in an open folder, never of what a symbolic link leads to. Raises OSError."""
-    found = open_beneath(folder, name, os.O_PATH | os.O_NOFOLLOW)
+    descriptor = open_beneath(folder, name, os.O_PATH | os.O_NOFOLLOW)
     try:
-        if stat.S_ISLNK(os.fstat(found).st_mode):
+        if stat.S_ISLNK(os.fstat(descriptor).st_mode):
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fsdecode(name))
-        os.chmod(f"/proc/self/fd/{found}", mode)
+        os.chmod(f"/proc/self/fd/{descriptor}", mode)
     finally:
-        os.close(found)
+        os.close(descriptor)
 
 
 @functools.cache
@@ -166,11 +168,11 @@ def _libc() -> ctypes.CDLL:
 def _openat2(folder: int, path: bytes, flags: int, *, mode: int, resolve: int) -> int:
     how = _How(flags | os.O_CLOEXEC, mode if flags & os.O_CREAT else 0, resolve)
     for _ in range(_AGAIN):
-        found = _libc().syscall(
+        descriptor = _libc().syscall(
             _OPENAT2, folder, ctypes.c_char_p(path), ctypes.byref(how), ctypes.c_size_t(ctypes.sizeof(how))
         )
-        if found >= 0:
-            return int(found)
+        if descriptor >= 0:
+            return int(descriptor)
         failure = ctypes.get_errno()
         if failure not in {errno.EAGAIN, errno.EINTR}:
             break
@@ -208,10 +210,10 @@ def explain_disk(error: OSError, *, at: str) -> str:
     Args:
         at: the folder that was worked on, for an error that names none.
     """
-    what = f"{error.strerror or error} ({error.filename or at})"
+    failure = f"{error.strerror or error} ({error.filename or at})"
     if error.errno == errno.ELOOP:
         return (
-            f"{what}: a symbolic link is at {at} or above it, and TDCS makes none there and follows none; see who "
+            f"{failure}: a symbolic link is at {at} or above it, and TDCS makes none there and follows none; see who "
             "could write to the node's disk, such as a cache's pods, and remove the link"
         )
-    return f"{what}; see whether the disk of {at} is full"
+    return f"{failure}; see whether the disk of {at} is full"

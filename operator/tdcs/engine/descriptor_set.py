@@ -19,8 +19,8 @@ class DescriptorSet:
     def __init__(self, *, package: str, file: str) -> None:
         self._pool: Final = descriptor_pool.DescriptorPool()
         content = files(package).joinpath(file).read_bytes()
-        for one in descriptor_pb2.FileDescriptorSet.FromString(content).file:
-            self._pool.AddSerializedFile(one.SerializeToString())
+        for file_descriptor in descriptor_pb2.FileDescriptorSet.FromString(content).file:
+            self._pool.AddSerializedFile(file_descriptor.SerializeToString())
 
     def message(self, name: str) -> type[Message]:
         """The class of a message, by its full name such as `csi.v1.ProbeResponse`; KeyError if there is none."""
@@ -28,9 +28,9 @@ class DescriptorSet:
 
     def method_types(self, service: str, method: str) -> tuple[type[Message], type[Message]]:
         """Request and response class of an RPC; KeyError if there is no such service or method."""
-        found = self._pool.FindServiceByName(service).methods_by_name[method]
-        return message_factory.GetMessageClass(found.input_type), message_factory.GetMessageClass(
-            found.output_type
+        rpc = self._pool.FindServiceByName(service).methods_by_name[method]
+        return message_factory.GetMessageClass(rpc.input_type), message_factory.GetMessageClass(
+            rpc.output_type
         )
 
     def service(self, name: str, handlers: Mapping[str, Callable[..., Any]]) -> grpc.GenericRpcHandler:
@@ -47,7 +47,7 @@ class DescriptorSet:
             )
         served = {}
         for method, descriptor in methods.items():
-            asked, answered = self.method_types(name, method)
+            request_type, response_type = self.method_types(name, method)
             serve = (
                 grpc.unary_stream_rpc_method_handler
                 if descriptor.server_streaming
@@ -55,7 +55,7 @@ class DescriptorSet:
             )
             served[method] = serve(
                 handlers[method],
-                request_deserializer=asked.FromString,
-                response_serializer=answered.SerializeToString,
+                request_deserializer=request_type.FromString,
+                response_serializer=response_type.SerializeToString,
             )
         return grpc.method_handlers_generic_handler(name, served)

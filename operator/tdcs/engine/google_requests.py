@@ -56,8 +56,8 @@ def page_request(access: SourceAccess, *, names: int, token: str, query: Mapping
         token: of the page; empty for the first one.
         query: further parameters of the API (`prefix`, `delimiter`, `startOffset`); empty ones are left out.
     """
-    asked = {"maxResults": str(names), "pageToken": token, "fields": _FIELDS, **query}
-    text = urlencode({name: value for name, value in asked.items() if value}, quote_via=quote, safe="")
+    parameters = {"maxResults": str(names), "pageToken": token, "fields": _FIELDS, **query}
+    text = urlencode({name: value for name, value in parameters.items() if value}, quote_via=quote, safe="")
     return StoreRequest(f"{_bucket(access)}?{text}", _shown(access))
 
 
@@ -68,8 +68,8 @@ def object_request(access: SourceAccess, key: str, *, generation: str) -> StoreR
         key: of the object, as it is.
         generation: that it must have; empty: any.
     """
-    asked = f"&ifGenerationMatch={quote(generation, safe='')}" if generation else ""
-    return StoreRequest(f"{_bucket(access)}/{quote(key, safe='')}?alt=media{asked}", _shown(access))
+    condition = f"&ifGenerationMatch={quote(generation, safe='')}" if generation else ""
+    return StoreRequest(f"{_bucket(access)}/{quote(key, safe='')}?alt=media{condition}", _shown(access))
 
 
 def bearer_token(access: SourceAccess) -> str:

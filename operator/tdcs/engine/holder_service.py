@@ -63,31 +63,33 @@ class HolderTables:
 
     def __init__(
         self,
-        known: Known,
+        agents_of: Known,
         *,
         topology: Topology = NO_TOPOLOGY,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._known: Final = known
+        self._agents_of: Final = agents_of
         self._topology: Final = topology
         self._clock: Final = clock
-        self._made: dict[tuple[str, str], tuple[float, HolderTable]] = {}
+        self._tables: dict[tuple[str, str], tuple[float, HolderTable]] = {}
 
     def get(self, *, cluster: str, mount: str) -> HolderTable:
         """The table as it is now, or was a moment ago."""
         now = self._clock()
-        until, table = self._made.get((cluster, mount), (0.0, HolderTable()))
+        until, table = self._tables.get((cluster, mount), (0.0, HolderTable()))
         if now >= until:
-            known = self._known(cluster)
+            agents = self._agents_of(cluster)
             table = table_of(
-                known.states,
+                agents.states,
                 mount=mount,
                 place=self._topology.place,
                 zone=self._topology.zone,
             )
             pause = table_seconds(len(table.holders))
-            self._made = {key: made for key, made in self._made.items() if now < made[0] + MOST_WAIT_SECONDS}
-            self._made[cluster, mount] = (now + pause, table)
+            self._tables = {
+                key: entry for key, entry in self._tables.items() if now < entry[0] + MOST_WAIT_SECONDS
+            }
+            self._tables[cluster, mount] = (now + pause, table)
         return table
 
     async def after(self, revision: int, *, cluster: str, mount: str, wait_seconds: float) -> HolderTable:
@@ -95,14 +97,14 @@ class HolderTables:
         until = self._clock() + wait_seconds
         while True:
             table = self.get(cluster=cluster, mount=mount)
-            left = until - self._clock()
-            if table.revision != revision or left <= 0:
+            seconds_left = until - self._clock()
+            if table.revision != revision or seconds_left <= 0:
                 return table
-            await asyncio.sleep(min(LEAST_SECONDS, left))
+            await asyncio.sleep(min(LEAST_SECONDS, seconds_left))
 
 
-def holder_routes(known: Known, *, topology: Topology = NO_TOPOLOGY) -> list[web.RouteDef]:
-    tables = HolderTables(known, topology=topology)
+def holder_routes(agents_of: Known, *, topology: Topology = NO_TOPOLOGY) -> list[web.RouteDef]:
+    tables = HolderTables(agents_of, topology=topology)
 
     async def get(request: web.Request) -> web.Response:
         try:
@@ -116,15 +118,15 @@ def holder_routes(known: Known, *, topology: Topology = NO_TOPOLOGY) -> list[web
             mount=request.query.get("mount", ""),
             wait_seconds=wait,
         )
-        here = topology.place(request.query.get("node", ""))
-        table = msgspec.structs.replace(table, here=here)
+        place = topology.place(request.query.get("node", ""))
+        table = msgspec.structs.replace(table, here=place)
         return web.Response(body=msgspec.msgpack.encode(table), content_type="application/msgpack")
 
     async def mounts(request: web.Request) -> web.Response:
-        found = known(request.match_info["cluster"])
-        if found.mounts is None:
+        agents = agents_of(request.match_info["cluster"])
+        if agents.mounts is None:
             raise web.HTTPServiceUnavailable(text="it is not known here yet what is mounted there\n")
-        answer = ClusterMounts(versions=dict(found.mounts))
+        answer = ClusterMounts(versions=dict(agents.mounts))
         return web.Response(body=msgspec.msgpack.encode(answer), content_type="application/msgpack")
 
     return [web.get(HOLDERS_PATH + "{cluster}", get), web.get(MOUNTS_PATH + "{cluster}", mounts)]

@@ -88,21 +88,25 @@ def table_of(
     """The holders of a mount, from the agents' last states: those that have some of it, or know its source."""
     holders = []
     for node, state in sorted(states.items()):
-        known = state.mounts.get(mount)
-        if known is not None and state.address and (known.version or known.present != NO_SLOTS):
-            holders.append(_holder(node, state.address, known, place=place(node)))
+        mount_state = state.mounts.get(mount)
+        if (
+            mount_state is not None
+            and state.address
+            and (mount_state.version or mount_state.present != NO_SLOTS)
+        ):
+            holders.append(_holder(node, state.address, mount_state, place=place(node)))
     table = HolderTable(holders=tuple(holders), zone=zone)
     return msgspec.structs.replace(table, revision=_revision(table))
 
 
-def _holder(node: str, address: str, known: MountState, *, place: Place) -> Holder:
+def _holder(node: str, address: str, mount_state: MountState, *, place: Place) -> Holder:
     return Holder(
         node=node,
         address=address,
-        complete=known.complete,
-        present=known.present,
-        reads_source=known.version > 0,
-        fills=known.fills,
+        complete=mount_state.complete,
+        present=mount_state.present,
+        reads_source=mount_state.version > 0,
+        fills=mount_state.fills,
         place=place,
     )
 

@@ -69,8 +69,8 @@ class OperatorClient:
 
     def _addresses(self) -> list[tuple[str, int]]:
         """Those of the operators behind the name."""
-        found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
-        return [(str(address[0]), int(address[1])) for *_, address in found]
+        addresses = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+        return [(str(address[0]), int(address[1])) for *_, address in addresses]
 
     def _ask(
         self,

@@ -84,9 +84,9 @@ class PodWaitTable:
 
     def row(self, pod: str) -> int:
         """The row of a pod, by its uid; the longest unused one is emptied for a new pod."""
-        found = self._rows.get(pod)
-        if found is not None:
-            return found
+        existing = self._rows.get(pod)
+        if existing is not None:
+            return existing
         numbers = self._numbers
         row = min(range(ROWS), key=lambda row: numbers[row * _WIDTH + _LAST])
         self._rows.pop(self._uid(row), None)
@@ -120,11 +120,11 @@ def read_pod_waits(path: Path) -> list[PodWait]:
         return []
     if len(content) != _BYTES:
         return []
-    numbers, found = memoryview(content).cast("q"), []
+    numbers, waits = memoryview(content).cast("q"), []
     for begin in range(0, _WIDTH * ROWS, _WIDTH):
         uid = content[8 * begin : 8 * begin + _UID_BYTES].rstrip(b"\0 ").decode("ascii", "replace")
         if uid:
-            found.append(
+            waits.append(
                 PodWait(
                     pod=uid,
                     began=numbers[begin + _BEGAN] / 1e9,
@@ -133,4 +133,4 @@ def read_pod_waits(path: Path) -> list[PodWait]:
                     source=numbers[begin + WaitOrigin.SOURCE] / 1e9,
                 )
             )
-    return found
+    return waits

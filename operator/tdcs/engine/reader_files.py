@@ -87,12 +87,12 @@ class RegisteredVersions:
 
     def by_number(self) -> dict[int, list[str]]:
         """The versions that are registered with each number: one. Of more than one none has it by right."""
-        found: dict[int, list[str]] = {}
+        names_by_number: dict[int, list[str]] = {}
         for name in self.names():
             registration = self.read(name)
             if registration is not None:
-                found.setdefault(registration.number, []).append(name)
-        return found
+                names_by_number.setdefault(registration.number, []).append(name)
+        return names_by_number
 
 
 class VersionNumbers:
@@ -113,32 +113,32 @@ class VersionNumbers:
         self._last: Final = root / _LAST_NUMBER
         self._registered: Final = registered
         self._now: Final = now
-        self._given: Final[dict[str, int]] = {}
+        self._numbers: Final[dict[str, int]] = {}
 
     def register(self, name: str, registration: Registration) -> None:
         """Have a version registered as this says, with its number, or with a new one. Raises OSError."""
         self._registered.folder.mkdir(parents=True, exist_ok=True)
         with _turn(self._registered.folder):
             present = self._registered.read(name)
-            others = {
-                found.number
-                for other in self._registered.names()
-                if other != name and (found := self._registered.read(other)) is not None
+            numbers = {
+                existing.number
+                for other_name in self._registered.names()
+                if other_name != name and (existing := self._registered.read(other_name)) is not None
             }
-            number = (present.number if present is not None else 0) or self._given.get(name, 0)
-            if not number or number in others:
-                number = self._next(others)
-            self._given[name] = number
-            wanted = msgspec.structs.replace(registration, number=number)
-            if present != wanted:
-                write_durably(self._registered.folder / name, msgspec.json.encode(wanted))
+            number = (present.number if present is not None else 0) or self._numbers.get(name, 0)
+            if not number or number in numbers:
+                number = self._next(numbers)
+            self._numbers[name] = number
+            numbered = msgspec.structs.replace(registration, number=number)
+            if present != numbered:
+                write_durably(self._registered.folder / name, msgspec.json.encode(numbered))
 
-    def _next(self, others: set[int]) -> int:
+    def _next(self, numbers: set[int]) -> int:
         try:
             last = int(self._last.read_bytes())
         except (FileNotFoundError, ValueError):
             last = int(self._now() - _FIRST_DAY) // _SECONDS_A_NUMBER
-        number = max(last, 0, *others) + 1
+        number = max(last, 0, *numbers) + 1
         if number > MOST_VERSIONS:
             raise OSError(f"this node has shown {MOST_VERSIONS} versions; remove {self._last} and reboot it")
         write_durably(self._last, b"%d\n" % number)

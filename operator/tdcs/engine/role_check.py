@@ -25,18 +25,18 @@ def check_roles(requests: Mapping[str, frozenset[Role]]) -> Middleware:
         request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
         resource = request.match_info.route.resource
-        asked = f"{request.method} {resource.canonical if resource is not None else request.path}"
-        shown = request.transport.get_extra_info("peercert") if request.transport is not None else None
-        caller = caller_from(shown)
+        call = f"{request.method} {resource.canonical if resource is not None else request.path}"
+        certificate = request.transport.get_extra_info("peercert") if request.transport is not None else None
+        caller = caller_from(certificate)
         role = caller.role_at(time.time())
-        if may_call(role, asked, requests=requests):
+        if may_call(role, call, requests=requests):
             return await handler(request)
         if role is not None:
-            reason = f"the role {role} may not call {asked}"
-        elif shown:
-            reason = f"the certificate of the caller has ended, or names no role: {asked} is refused"
+            reason = f"the role {role} may not call {call}"
+        elif certificate:
+            reason = f"the certificate of the caller has ended, or names no role: {call} is refused"
         else:
-            reason = f"{asked} takes a certificate of the cache's authority, and none was shown"
+            reason = f"{call} takes a certificate of the cache's authority, and none was shown"
         refusal = web.HTTPForbidden(text=f"{reason}\n")
         refusal.force_close()
         raise refusal

@@ -185,7 +185,7 @@ class BucketListing:
         return builder
 
     def _begin(self) -> None:
-        self._count = LimitCount(self.limit, what=self.source.uri, path=self.path)
+        self._count = LimitCount(self.limit, subject=self.source.uri, path=self.path)
         self._folders = self.pages = 0
 
     def _end(self) -> None:
@@ -195,21 +195,21 @@ class BucketListing:
 
     async def _go_on(self, session: aiohttp.ClientSession, builder: ManifestBuilder) -> None:
         """List in ranges what no earlier process has listed, and take what it has."""
-        found = self.progress.resume() if self.progress is not None else None
-        if found is None:
+        resumed = self.progress.resume() if self.progress is not None else None
+        if resumed is None:
             await self._in_ranges(session, builder)
             return
-        borders, pages = found
+        borders, pages = resumed
         ranges = [
             _Range(number, KeyRange(after=after, until=until))
             for number, (after, until) in enumerate(zip(borders, [*borders[1:], None], strict=True))
         ]
         for page in pages:
-            each = ranges[page.range]
-            self._take(page, builder, each.folders)
-            each.last, each.names = page.last or each.last, each.names + len(page.files)
-            each.whole = page.whole if page.ended else None
-        if not all(_is_text(each.last) for each in ranges):  # no request can go on behind it
+            range_ = ranges[page.range]
+            self._take(page, builder, range_.folders)
+            range_.last, range_.names = page.last or range_.last, range_.names + len(page.files)
+            range_.whole = page.whole if page.ended else None
+        if not all(_is_text(range_.last) for range_ in ranges):  # no request can go on behind it
             raise UnorderedError
         _log.info("the listing of %s goes on behind %d pages", self.source.uri, self.pages)
         await self._all_of(session, builder, ranges, token="")
@@ -228,8 +228,8 @@ class BucketListing:
             keys = split(await self._borders(session), behind=page.last, lanes=self.lanes)
         if self.progress is not None and not self._by_time:  # nothing of it says by which tags it was listed
             first = _noted(page, number=0, ended=False, whole=False)
-            self.progress.begin([each.after for each in keys], first)
-        ranges = [_Range(number, each) for number, each in enumerate(keys)]
+            self.progress.begin([key_range.after for key_range in keys], first)
+        ranges = [_Range(number, key_range) for number, key_range in enumerate(keys)]
         await self._all_of(session, builder, ranges, token=token)
 
     async def _all_of(
@@ -239,16 +239,18 @@ class BucketListing:
         last key, as those of the others are."""
         await _all(
             self._range(
-                self._requests(session, after=b"" if token and not each.number else each.last, tries=_TRIES),
+                self._requests(
+                    session, after=b"" if token and not range_.number else range_.last, tries=_TRIES
+                ),
                 builder,
-                each,
-                token=token if not each.number else "",
+                range_,
+                token=token if not range_.number else "",
             )
-            for each in ranges
-            if each.whole is None
+            for range_ in ranges
+            if range_.whole is None
         )
-        for each in ranges:
-            if not each.whole and any(later.names for later in ranges[each.number + 1 :]):
+        for range_ in ranges:
+            if not range_.whole and any(later.names for later in ranges[range_.number + 1 :]):
                 self._end()
                 raise SourceError(
                     attempted=f"list {self.source.uri}",
@@ -259,26 +261,26 @@ class BucketListing:
                 )
 
     async def _range(
-        self, requests: PageRequests, builder: ManifestBuilder, each: _Range, *, token: str = ""
+        self, requests: PageRequests, builder: ManifestBuilder, range_: _Range, *, token: str = ""
     ) -> None:
         """List what is left of a range. Raises UnorderedError."""
-        keys, empty = each.keys, 0
+        keys, empty = range_.keys, 0
         while True:
-            sink = self._sink(after=each.last)
+            sink = self._sink(after=range_.last)
             page, token = await requests.page(token, sink)
-            if page.first and (not page.in_order or page.first <= each.last):
+            if page.first and (not page.in_order or page.first <= range_.last):
                 raise UnorderedError
             passed = keys.has_passed(page.last)
             if passed:
                 border = (keys.until or b"")[len(self._prefix) :]
                 page.files = [file for file in page.files if file.path <= border]
-            self._take(page, builder, each.folders)
-            each.last, each.names = page.last or each.last, each.names + len(page.files)
+            self._take(page, builder, range_.folders)
+            range_.last, range_.names = page.last or range_.last, range_.names + len(page.files)
             empty = 0 if page.first else empty + 1
             ended, whole = passed or not token, passed or keys.until is None
-            self._note(page, number=each.number, ended=ended, whole=whole)
+            self._note(page, number=range_.number, ended=ended, whole=whole)
             if ended:
-                each.whole = whole
+                range_.whole = whole
                 return
             self._require_names(empty)
 
@@ -334,25 +336,25 @@ class BucketListing:
     async def _borders(self, session: aiohttp.ClientSession) -> list[bytes]:
         """Prefixes of keys, from as deep as it takes to have some for each lane. A store that does not group names has
         none."""
-        found, ahead = list[bytes](), [self._prefix]
+        borders, ahead = list[bytes](), [self._prefix]
         for _ in range(_DEPTH):
             deeper = [group for below in ahead for group in await self._groups(session, below)]
             ahead = [group for group in deeper if _is_text(group)]
-            found += ahead
-            if not ahead or len(found) >= 2 * self.lanes:
+            borders += ahead
+            if not ahead or len(borders) >= 2 * self.lanes:
                 break
-        return found
+        return borders
 
     async def _groups(self, session: aiohttp.ClientSession, below: bytes) -> list[bytes]:
         """Prefixes of keys up to the next slash, of which a folder may have more than are looked at."""
         requests = self._requests(session, prefix=below, delimiter="/")
-        found, token = list[bytes](), ""
+        groups, token = list[bytes](), ""
         for _ in range(_PREFIX_PAGES):
             page, token = await requests.page(token, page_sink(self._uri, below))
-            found += page.folders
+            groups += page.folders
             if not token:
                 break
-        return found
+        return groups
 
     def _requests(
         self,

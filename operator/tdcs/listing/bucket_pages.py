@@ -96,10 +96,15 @@ def page_request(
         return azure_requests.page_request(access_of(source), names=names, token=token, prefix=below, now=now)
     if source.options.get(AS_OF) and not delimiter:
         key, _, version = token.partition("\0")
-        asked = {"max-keys": str(names), "prefix": below, "key-marker": key, "version-id-marker": version}
-        asked["encoding-type"] = "url" if encoded else ""
-        return StoreRequest(_signed(source, uri, {"versions": "", **_filled(asked)}), {})
-    asked = {
+        parameters = {
+            "max-keys": str(names),
+            "prefix": below,
+            "key-marker": key,
+            "version-id-marker": version,
+        }
+        parameters["encoding-type"] = "url" if encoded else ""
+        return StoreRequest(_signed(source, uri, {"versions": "", **_filled(parameters)}), {})
+    parameters = {
         "list-type": "2",
         "max-keys": str(names),
         "prefix": below,
@@ -108,7 +113,7 @@ def page_request(
         "delimiter": delimiter,
         "encoding-type": "url" if encoded else "",
     }
-    return StoreRequest(_signed(source, uri, _filled(asked)), {})
+    return StoreRequest(_signed(source, uri, _filled(parameters)), {})
 
 
 def _filled(query: Mapping[str, str]) -> dict[str, str]:
@@ -144,7 +149,7 @@ class _Resolver(AbstractResolver):
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
         look_up = partial(socket.getaddrinfo, host, port, family=family, type=socket.SOCK_STREAM)
-        found = await asyncio.get_running_loop().run_in_executor(self._thread, look_up)
+        addresses = await asyncio.get_running_loop().run_in_executor(self._thread, look_up)
         return [
             ResolveResult(
                 hostname=host,
@@ -154,7 +159,7 @@ class _Resolver(AbstractResolver):
                 proto=protocol,
                 flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
             )
-            for kind, _, protocol, _, address in found
+            for kind, _, protocol, _, address in addresses
         ]
 
     async def close(self) -> None:

@@ -76,13 +76,13 @@ class ClaimListing:
             )
         if end.failure:
             raise self._failure(f"{where}: {end.failure}", _remedy(end))
-        count = LimitCount(self.limit, what=self.source.uri, path=self.path)
+        count = LimitCount(self.limit, subject=self.source.uri, path=self.path)
         count.add(files=end.counted, size=end.bytes, folders=end.folders, largest=end.largest)
         return builder
 
     async def _listed(self, where: ClaimFolder, builder: ManifestBuilder) -> FolderCount | None:
         limit, keys = self.limit, self.source.credentials
-        asked = FolderLimit(
+        folder_limit = FolderLimit(
             folder=where.folder,
             files=limit.files if limit is not None else _NO_LIMIT,
             bytes=limit.bytes if limit is not None else None,
@@ -90,7 +90,7 @@ class ClaimListing:
             exclude=folders_left_out(selection_of(self.source.uri, self.source.options)),
             required=True,
         )
-        shown = authorization(user="", password="", token=keys.session_token if keys is not None else "")
+        headers = authorization(user="", password="", token=keys.session_token if keys is not None else "")
         limits = aiohttp.ClientTimeout(
             total=_SECONDS, sock_connect=_CONNECT_SECONDS, sock_read=_SILENT_SECONDS
         )
@@ -99,8 +99,8 @@ class ClaimListing:
             open_session(limits, certificate=self.source.ca_bundle) as session,
             session.post(
                 f"{self.source.options['endpoint']}/v1/list",
-                data=msgspec.msgpack.encode(asked),
-                headers=shown,
+                data=msgspec.msgpack.encode(folder_limit),
+                headers=headers,
                 allow_redirects=False,
             ) as response,
         ):
@@ -127,12 +127,12 @@ def _etag(tag: bytes, length: int) -> bytes:
     return file_etag(int(tag.removeprefix(_TIME_TAG)), length).encode()
 
 
-def _remedy(found: FolderCount) -> str:
-    if found.unreadable:
+def _remedy(count: FolderCount) -> str:
+    if count.unreadable:
         return (
             "Make it readable for everybody, or name the owner of the files, or their group, in "
             "spec.source.options.runAsUser and runAsGroup"
         )
-    if found.refused:
+    if count.refused:
         return "Correct the folder in spec.source.uri, which begins at the root of the claim, without symbolic links"
     return "See what is wrong with the volume"

@@ -93,7 +93,7 @@ class FolderListing:
         self._expected: Final = max(len(agents.urls), agents.expected)
         self._tls: Final = agents.tls
         self._seconds: Final = seconds
-        self._asked: Final = FolderLimit(
+        self._folder_limit: Final = FolderLimit(
             folder=parse_source_uri(source.uri).folder,
             files=limit.files if limit is not None else _NO_LIMIT,
             bytes=limit.bytes if limit is not None else None,
@@ -134,8 +134,8 @@ class FolderListing:
                     listed[1].files, than=witness[1].files
                 ):
                     # One of them does not see all of it, or both: whoever sees the most is right.
-                    while (another := await self._witness(session, nodes)) is not None:
-                        best = max(best, another, key=lambda one: one[1].files)
+                    while (further := await self._witness(session, nodes)) is not None:
+                        best = max(best, further, key=lambda candidate: candidate[1].files)
                 if not sees_more(best[1].files, than=listed[1].files):
                     return listed[0]
                 again = await self._listed(session, best[0])
@@ -190,7 +190,7 @@ class FolderListing:
         if end.failure or end.cut_off:
             self._refused.append((node, end))
             return None
-        count = LimitCount(self._limit, what=self._source.uri, path=self._path)
+        count = LimitCount(self._limit, subject=self._source.uri, path=self._path)
         count.add(files=end.counted, size=end.bytes, folders=end.folders, largest=end.largest)
         return builder, end
 
@@ -211,7 +211,7 @@ class FolderListing:
         """Ask a node; raises NodeError, also for what goes wrong while its answer is read."""
         silent = self._seconds if path == "/v1/count" else _SILENT_SECONDS
         limits = aiohttp.ClientTimeout(total=self._seconds, sock_connect=_CONNECT_SECONDS, sock_read=silent)
-        body = msgspec.msgpack.encode(self._asked)
+        body = msgspec.msgpack.encode(self._folder_limit)
         try:
             async with session.post(
                 f"{self._nodes[node]}{path}", data=body, timeout=limits, allow_redirects=False

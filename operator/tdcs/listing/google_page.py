@@ -40,14 +40,14 @@ class GooglePage(ListedPage):
             page = msgspec.json.decode(text, type=_Page)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise PageError(f"a page is none of Google Cloud Storage, or was cut off: {error}") from error
-        self.folders = [_bytes(each) for each in page.prefixes]
-        found = [(_bytes(each.name), each) for each in page.items]
-        if found and found[0][0] == self._after:
-            del found[0]
+        self.folders = [_bytes(prefix) for prefix in page.prefixes]
+        items = [(_bytes(item.name), item) for item in page.items]
+        if items and items[0][0] == self._after:
+            del items[0]
         self.take(
-            [key for key, _ in found],
-            [int(each.size) for _, each in found],
-            [plain_etag(each.generation).encode() for _, each in found],
+            [key for key, _ in items],
+            [int(item.size) for _, item in items],
+            [plain_etag(item.generation).encode() for _, item in items],
         )
         return page.next_page_token
 

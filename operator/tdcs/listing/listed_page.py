@@ -77,9 +77,9 @@ class ListedPage:
         self.folders = [plain(folder) for folder in _PREFIX.findall(text)]
         if not len(keys) == len(sizes) == items:
             raise PageError(f"a page of {items} objects has {len(keys)} names and {len(sizes)} lengths")
-        said = _COUNT.search(text)
-        if said is not None and int(said[1]) > items + len(self.folders):
-            raise PageError(f"a page that says that it names {int(said[1])} objects has {items}")
+        count = _COUNT.search(text)
+        if count is not None and int(count[1]) > items + len(self.folders):
+            raise PageError(f"a page that says that it names {int(count[1])} objects has {items}")
         self.take(keys, sizes, _tags(text, items, by_time=self._by_time))
         if not encoded and _REPLACED in text:
             self.unspelled = [file.path for file in self.files if _REPLACED in file.path]
@@ -110,8 +110,8 @@ class ListedPage:
 
 def _tags(text: bytes, items: int, *, by_time: bool) -> list[bytes]:
     """The tag of each object of a page: its ETag, else the time of its last change, else nothing."""
-    found = _TAG.findall(text)
-    if not by_time and len(found) == items and all(tags := [_tag(each) for each in found]):
+    etags = _TAG.findall(text)
+    if not by_time and len(etags) == items and all(tags := [_tag(etag) for etag in etags]):
         return tags
     tags = []
     for item in text.split(_ITEM)[1:]:
@@ -145,9 +145,9 @@ def unescaped(text: bytes) -> bytes:
     return _ENTITY.sub(_character, text) if b"&" in text else text
 
 
-def _character(found: re.Match[bytes]) -> bytes:
-    decimal, hexadecimal, name = found.groups()
+def _character(reference: re.Match[bytes]) -> bytes:
+    decimal, hexadecimal, name = reference.groups()
     if name is not None:
         return _ENTITIES[name]
     code = int(decimal) if decimal is not None else int(hexadecimal, 16)
-    return chr(code).encode("utf-8", "surrogatepass") if code <= 0x10FFFF else found[0]
+    return chr(code).encode("utf-8", "surrogatepass") if code <= 0x10FFFF else reference[0]

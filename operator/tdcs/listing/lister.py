@@ -106,7 +106,7 @@ class ProcessLister:
         if refresh and not resume:
             with contextlib.suppress(OSError):
                 self._folder.remove_progress(path)
-        async with self._reached(source) as there:
+        async with self._reached(source) as reached_source:
             return await self._run(
                 Request(
                     path=path,
@@ -115,7 +115,7 @@ class ProcessLister:
                     limit=limit,
                     # Through a pipe: it is written nowhere.
                     identity=identity,
-                    source=access_of(there),
+                    source=access_of(reached_source),
                     nodes=nodes,
                     expected=self._expected() if nodes else 0,
                     cut=self._cut,
@@ -153,10 +153,10 @@ class ProcessLister:
 
 
 async def _tail(stream: asyncio.StreamReader) -> str:
-    kept = b""
+    tail = b""
     while piece := await stream.read(_ERROR_BYTES):
-        kept = (kept + piece)[-_ERROR_BYTES:]
-    return kept.decode("utf-8", "replace").strip()
+        tail = (tail + piece)[-_ERROR_BYTES:]
+    return tail.decode("utf-8", "replace").strip()
 
 
 def _understood(content: bytes, *, request: Request, code: int, errors: str) -> Listed | Failed:

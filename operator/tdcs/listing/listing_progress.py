@@ -105,12 +105,12 @@ class ListingProgress:
                 return None
             ranges = msgspec.msgpack.decode(next(records, b"\xc0"), type=Ranges | None)
             if ranges is not None:
-                rest = (msgspec.msgpack.decode(each, type=Page) for each in records)
-                return ranges.borders, itertools.chain((ranges.first,), rest)
+                pages = (msgspec.msgpack.decode(record, type=Page) for record in records)
+                return ranges.borders, itertools.chain((ranges.first,), pages)
         return None
 
     def begin(self, borders: list[bytes], first: Page) -> None:
-        """Begin anew with these ranges, and the page before them."""
+        """Begin again with these ranges, and the page before them."""
         if self._file is None:
             return
         try:

@@ -14,7 +14,7 @@ class NamespaceShare:
 
     def __init__(self, places: int) -> None:
         self._places: Final = places
-        self._taken: Final[WeakValueDictionary[str, asyncio.Semaphore]] = WeakValueDictionary()
+        self._semaphores: Final[WeakValueDictionary[str, asyncio.Semaphore]] = WeakValueDictionary()
 
     def of(self, namespace: str) -> asyncio.Semaphore:
-        return self._taken.setdefault(namespace, asyncio.Semaphore(self._places))
+        return self._semaphores.setdefault(namespace, asyncio.Semaphore(self._places))

@@ -49,7 +49,7 @@ async def list_source(
 
         def check() -> None:
             # Folders were counted roughly while names came.
-            LimitCount(limit, what=source.uri, path=path).add_size(filled.summary.size)
+            LimitCount(limit, subject=source.uri, path=path).add_size(filled.summary.size)
 
         return await asyncio.to_thread(_written, filled, folder, begun=begun, check=check)
 

@@ -48,17 +48,17 @@ class OtherNodes:
     async def __call__(self, source: Source, *, path: str, before: SourcesSize) -> SecondCount | None:
         if parse_source_uri(source.uri).scheme in ("file", CLAIM_SCHEME):
             return None  # a claim is seen through one pod alone
-        asked = SourceToCount(mount=path, source=access_of(source), files=before.files, seconds=_SECONDS)
+        request = SourceToCount(mount=path, source=access_of(source), files=before.files, seconds=_SECONDS)
         nodes = sorted(self._agents.states())
         random.shuffle(nodes)
         reason = "no agent of the cache is there"
         for node in nodes[:_NODES]:
             try:
-                found = await self._agents.count_source(node=node, source=asked)
+                count = await self._agents.count_source(node=node, source=request)
             except AgentError as error:
                 reason = str(error)
                 continue
-            if not found.failure:
-                return SecondCount(node=node, files=found.files, bytes=found.bytes)
-            reason = f"node {node}: {found.failure}"
+            if not count.failure:
+                return SecondCount(node=node, files=count.files, bytes=count.bytes)
+            reason = f"node {node}: {count.failure}"
         return SecondCount(reason=reason)

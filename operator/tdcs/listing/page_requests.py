@@ -52,12 +52,12 @@ Sink = TypeVar("Sink", bound=PageSink)
 
 async def read_document(answer: aiohttp.ClientResponse) -> bytes:
     """The beginning of the document of an answer, in as many parts as it comes in."""
-    found = b""
+    document = b""
     async for part in answer.content.iter_any():
-        found += part
-        if len(found) >= LONGEST_ANSWER:
+        document += part
+        if len(document) >= LONGEST_ANSWER:
             break
-    return found[:LONGEST_ANSWER]
+    return document[:LONGEST_ANSWER]
 
 
 class PageRequests:
@@ -116,15 +116,15 @@ class PageRequests:
         """
         tries = self._tries or (_TRIES if self._pages else _FIRST_TRIES)
         for attempt in itertools.count(1):
-            taken, wait = sink(), 0.0
+            page, wait = sink(), 0.0
             try:
-                refused = await self._try(token, taken)
+                refused = await self._try(token, page)
                 if refused is None:
-                    after = taken.finish()
+                    after = page.finish()
                     if after and after == token:
                         raise PageError("it names itself as the next page")
                     self._pages += 1
-                    return taken, after
+                    return page, after
                 failure = error_of(refused, attempted=f"list {self._source.uri}", path=self._path)
                 wait = refused.retry_after
                 if not refused.passes:
@@ -143,8 +143,8 @@ class PageRequests:
     async def _try(self, token: str, sink: PageSink) -> PageRefusal | None:
         """Ask once; why there is no page, None when it came."""
         refused = await self._ask(token, sink)
-        if refused is not None and (there := in_region_of(refused, self._source)) is not None:
-            self._source = there
+        if refused is not None and (regional := in_region_of(refused, self._source)) is not None:
+            self._source = regional
             refused = await self._ask(token, sink)
         return refused
 

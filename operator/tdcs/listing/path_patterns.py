@@ -32,7 +32,7 @@ def matcher_of(selection: FileSelection) -> Callable[[bytes], bool]:
 
 
 def _matching(patterns: tuple[str, ...]) -> Callable[[bytes], bool]:
-    quick: list[Any] = [_quick(each) for each in GitIgnoreSpec.from_lines(patterns).patterns]
+    quick: list[Any] = [_quick(pattern) for pattern in GitIgnoreSpec.from_lines(patterns).patterns]
     spec = GitIgnoreSpec(quick)
 
     def matches(path: bytes) -> bool:
@@ -71,7 +71,7 @@ def _quick(pattern: RegexPattern) -> RegexPattern:
     if pattern.regex is None:
         return pattern
     text = pattern.regex.pattern
-    end = next((each for each in _ENDS if text.endswith(each)), None)
+    end = next((ending for ending in _ENDS if text.endswith(ending)), None)
     if end is None or not text.startswith("^"):
         return pattern  # a few fixed ones, such as that of `**`
     body = text[1 : -len(end)]
@@ -100,8 +100,8 @@ def _quick_run(run: str) -> str:
 
 def _quick_part(part: str) -> str:
     # A class such as [!a] has no slash, in gitignore: pathspec's would take one.
-    first, *rest = _CLASS.sub(lambda found: f"(?!/){found[0]}" if found[1] else found[0], part).split("\0")
-    if not rest:
+    first, *pieces = _CLASS.sub(lambda match: f"(?!/){match[0]}" if match[1] else match[0], part).split("\0")
+    if not pieces:
         return first
-    *middle, last = rest
-    return first + "".join(f"(?>{_STAR}?{each})" for each in middle if each) + _STAR + last
+    *middle, last = pieces
+    return first + "".join(f"(?>{_STAR}?{piece})" for piece in middle if piece) + _STAR + last

@@ -105,8 +105,8 @@ def manifest_url(*, address: str, digest: str, secure: bool = False) -> str:
 
 
 _ERRORS = {
-    each.__name__: each
-    for each in (
+    error_type.__name__: error_type
+    for error_type in (
         EngineError,
         EngineUnavailableError,
         LimitExceededError,
@@ -168,7 +168,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     @classmethod
     def of(cls, error: EngineError) -> "Failed":
         """An error as a message; a subclass that is not known here becomes the nearest one that is."""
-        kind = next(each.__name__ for each in type(error).__mro__ if each.__name__ in _ERRORS)
+        kind = next(ancestor.__name__ for ancestor in type(error).__mro__ if ancestor.__name__ in _ERRORS)
         return cls(
             kind=kind,
             attempted=error.attempted,

@@ -56,8 +56,8 @@ class SourceKeys:
                 if is_web(source.uri):
                     return await _web_takes(source)
                 refused = await self._refusal(source)
-                if refused is not None and (there := in_region_of(refused, source)) is not None:
-                    refused = await self._refusal(there)
+                if refused is not None and (regional := in_region_of(refused, source)) is not None:
+                    refused = await self._refusal(regional)
         except (aiohttp.ClientError, TimeoutError, ValueError):
             return False
         if refused is None:

@@ -111,12 +111,12 @@ def _explained(refused: PageRefusal) -> tuple[str, str]:
         case Cause.CLOCK:
             return "the clocks of the operator's node and of the source's differ by too much", meaning.remedy
     if not meaning.remedy:
-        known = (
+        subject = (
             "that the store knows ListObjectsV2"
             if refused.kind is StoreKind.S3
             else "what answers at the endpoint"
         )
-        return "the store gives no listing", f"check spec.source, and {known}"
+        return "the store gives no listing", f"check spec.source, and {subject}"
     return meaning.reason, meaning.remedy
 
 

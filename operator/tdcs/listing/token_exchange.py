@@ -91,10 +91,10 @@ async def exchange_token(
     """
     try:
         async with open_session(_TIMEOUT, ca_bundle=ca_bundle, proxy=proxy) as session:
-            asked = _Asked(session, plan, token, now)
+            exchange = _Asked(session, plan, token, now)
             if plan.provider is Provider.AMAZON:
-                return await asked.amazon(account)
-            return await (asked.google() if plan.provider is Provider.GOOGLE else asked.azure())
+                return await exchange.amazon(account)
+            return await (exchange.google() if plan.provider is Provider.GOOGLE else exchange.azure())
     except aiohttp.ClientConnectorCertificateError as error:
         why = explain_certificate(str(error.certificate_error))
         raise ExchangeError(f"{plan.url} is not trusted: {why}", refused=False) from error
@@ -125,24 +125,24 @@ class _Asked:
             }
         )
         text = (await self._post("/", body.encode(), _FORM)).decode("utf-8", "replace")
-        found = {
+        fields = {
             name: html.unescape(match[1].strip())
             if (match := re.search(f"<{name}>([^<]+)</{name}>", text))
             else ""
             for name in ("AccessKeyId", "SecretAccessKey", "SessionToken", "Expiration")
         }
-        if not all(found[name] for name in ("AccessKeyId", "SecretAccessKey", "SessionToken")):
+        if not all(fields[name] for name in ("AccessKeyId", "SecretAccessKey", "SessionToken")):
             raise self._unfit()
         keys = Credentials(
-            access_key_id=found["AccessKeyId"],
-            secret_access_key=found["SecretAccessKey"],
-            session_token=found["SessionToken"],
+            access_key_id=fields["AccessKeyId"],
+            secret_access_key=fields["SecretAccessKey"],
+            session_token=fields["SessionToken"],
         )
-        return IssuedKeys(keys=keys, seconds=self._until(found["Expiration"]))
+        return IssuedKeys(keys=keys, seconds=self._until(fields["Expiration"]))
 
     async def google(self) -> IssuedKeys:
         plan = self._plan
-        asked = {
+        request = {
             "grantType": "urn:ietf:params:oauth:grant-type:token-exchange",
             "audience": plan.provider_name,
             "scope": _GOOGLE_ALL if plan.role else _GOOGLE_READS,
@@ -150,7 +150,7 @@ class _Asked:
             "subjectToken": self._token,
             "subjectTokenType": "urn:ietf:params:oauth:token-type:jwt",
         }
-        answer = self._object(await self._post_json("/v1/token", asked))
+        answer = self._object(await self._post_json("/v1/token", request))
         token, seconds = self._text(answer, "access_token"), self._seconds(answer)
         if plan.role:
             place = f"/v1/projects/-/serviceAccounts/{quote(plan.role, safe='@')}:generateAccessToken"
@@ -177,12 +177,12 @@ class _Asked:
         return IssuedKeys(keys=_bearer(self._text(answer, "access_token")), seconds=self._seconds(answer))
 
     async def _post_json(
-        self, place: str, asked: dict[str, Any], *, bearer: str = "", base: str = ""
+        self, place: str, request: dict[str, Any], *, bearer: str = "", base: str = ""
     ) -> bytes:
         headers = {"Content-Type": "application/json"}
         if bearer:
             headers["Authorization"] = f"Bearer {bearer}"
-        return await self._post(place, json.dumps(asked).encode(), headers, base=base, secret=bearer)
+        return await self._post(place, json.dumps(request).encode(), headers, base=base, secret=bearer)
 
     async def _post(
         self, place: str, body: bytes, headers: dict[str, str], *, base: str = "", secret: str = ""
@@ -198,25 +198,25 @@ class _Asked:
             if 300 <= answer.status < 400:
                 reason = f"{url} redirects ({answer.status}), and no token is shown to another host"
                 raise ExchangeError(reason, refused=True)
-            said = read_answer(answer.status, document).said
-            secrets = [each for each in (self._token, secret) if each]
+            message = read_answer(answer.status, document).said
+            secrets = [text for text in (self._token, secret) if text]
             raise ExchangeError(
-                f"{url} says {redact(text=said, secrets=secrets)}",
+                f"{url} says {redact(text=message, secrets=secrets)}",
                 refused=400 <= answer.status < 500 and answer.status not in (408, 429),
             )
 
     def _object(self, document: bytes) -> dict[str, Any]:
         try:
-            found = json.loads(document)
+            content = json.loads(document)
         except (ValueError, RecursionError) as error:
             raise self._unfit() from error
-        if not isinstance(found, dict):
+        if not isinstance(content, dict):
             raise self._unfit()
-        return found
+        return content
 
     def _text(self, answer: dict[str, Any], name: str) -> str:
         value = answer.get(name)
-        if not isinstance(value, str) or not value or any(each.isspace() for each in value):
+        if not isinstance(value, str) or not value or any(character.isspace() for character in value):
             raise self._unfit()
         return value
 

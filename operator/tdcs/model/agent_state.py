@@ -175,10 +175,10 @@ def echo_of(assignment: Assignment) -> str:
     source = assignment.source
     if source is not None:
         source = msgspec.structs.replace(source, access_key_id="", secret_access_key="", session_token="")
-    same = msgspec.structs.replace(
+    stripped = msgspec.structs.replace(
         assignment, version=0, source=source, handover_seconds=float(assignment.handover_seconds)
     )
-    content = msgspec.msgpack.encode(same)
+    content = msgspec.msgpack.encode(stripped)
     return blake2b(content, digest_size=16).hexdigest()
 
 
@@ -261,7 +261,7 @@ class MountState(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def failed_count(self) -> int:
         """Files that cannot be had for now."""
-        return sum(each.files for each in self.failures.values())
+        return sum(failure.files for failure in self.failures.values())
 
 
 class AgentState(msgspec.Struct, frozen=True, kw_only=True):

@@ -68,9 +68,9 @@ def prints_of_blocks(manifest: Manifest, blocks: npt.NDArray[np.int64]) -> Print
 def prints(mounts: Any, files: Any, offsets: Any, lengths: Any) -> Prints:
     """Of columns: keys of mounts and ids of files as two numbers a row, offsets and lengths in bytes; never 0."""
     with np.errstate(over="ignore"):
-        found = mounts[:, 0] ^ files[:, 0] ^ (files[:, 1] * _ODD[0])
-        found = (found ^ (offsets * _ODD[1])) * _ODD[2] ^ (lengths * _ODD[3])
-    return np.asarray(np.where(found == 0, np.uint64(1), found))
+        mixed = mounts[:, 0] ^ files[:, 0] ^ (files[:, 1] * _ODD[0])
+        mixed = (mixed ^ (offsets * _ODD[1])) * _ODD[2] ^ (lengths * _ODD[3])
+    return np.asarray(np.where(mixed == 0, np.uint64(1), mixed))
 
 
 def same_blocks(mine: Manifest, other: Manifest, blocks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -78,8 +78,8 @@ def same_blocks(mine: Manifest, other: Manifest, blocks: npt.NDArray[np.int64]) 
     that it lacks."""
     numbers = mine.blocks_at(other.block_ids[blocks])
     listed = np.flatnonzero(numbers >= 0)
-    same = prints_of_blocks(mine, numbers[listed]) == prints_of_blocks(other, blocks[listed])
-    numbers[listed[~same]] = -1
+    is_same = prints_of_blocks(mine, numbers[listed]) == prints_of_blocks(other, blocks[listed])
+    numbers[listed[~is_same]] = -1
     return numbers
 
 

@@ -39,7 +39,7 @@ class Credentials:
     def secrets(self) -> tuple[str, ...]:
         """The texts that must not appear in a log line, an event or a status."""
         return tuple(
-            each for each in (self.secret_access_key, self.session_token, self.access_key_id) if each
+            text for text in (self.secret_access_key, self.session_token, self.access_key_id) if text
         )
 
 
@@ -90,10 +90,10 @@ class Source:
         endpoint = self.options.get("endpoint")
         if not endpoint or is_folder(self.uri):
             return dict(self.options)
-        there = canonical_endpoint(endpoint)
-        reached = {**self.options, "endpoint": str(there.at(self.address) if self.address else there)}
+        canonical = canonical_endpoint(endpoint)
+        reached = {**self.options, "endpoint": str(canonical.at(self.address) if self.address else canonical)}
         if self.address and is_native_only(self.uri):
-            reached["host"] = str(there).partition("://")[2]
+            reached["host"] = str(canonical).partition("://")[2]
         return reached
 
 

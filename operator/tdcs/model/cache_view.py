@@ -82,7 +82,10 @@ def is_starting(view: CacheView, cluster: Object | None, *, now: str) -> bool:
     if cluster is None or not created or view.heard:
         return False
     conditions = (cluster.get("status") or {}).get("conditions") or ()
-    before = next((one.get("reason") for one in conditions if one.get("type") == names.READY), CACHE_STARTING)
+    before = next(
+        (condition.get("reason") for condition in conditions if condition.get("type") == names.READY),
+        CACHE_STARTING,
+    )
     return before == CACHE_STARTING and seconds_since(str(created), now=now) < STARTING_SECONDS
 
 

@@ -59,6 +59,6 @@ def file_etag(modified_ms: int, size: int) -> str:
 def folders_left_out(selection: FileSelection) -> tuple[str, ...]:
     """The patterns of a selection that leave out whole folders, which need not be looked into; none where others may
     take some of their files back in."""
-    if any(each.startswith("!") for each in selection.exclude):
+    if any(pattern.startswith("!") for pattern in selection.exclude):
         return ()
-    return tuple(each for each in selection.exclude if each.endswith("/"))
+    return tuple(pattern for pattern in selection.exclude if pattern.endswith("/"))

@@ -46,12 +46,12 @@ class FolderCounter:
         )
 
 
-def _shared(one: bytes, other: bytes) -> int:
+def _shared(first: bytes, second: bytes) -> int:
     """How many bytes two names have in common at their beginning."""
-    low, high = 0, min(len(one), len(other))
+    low, high = 0, min(len(first), len(second))
     while low < high:
         middle = (low + high + 1) // 2
-        if one[:middle] == other[:middle]:
+        if first[:middle] == second[:middle]:
             low = middle
         else:
             high = middle - 1

@@ -124,7 +124,7 @@ def is_etag(tag: str) -> bool:
 
 def same_etag(listed: str, answered: str) -> bool:
     """Whether an answer's ETag is the one that a manifest has of the file."""
-    there = known_tag(plain_etag(answered))
-    if there == listed:
+    tag = known_tag(plain_etag(answered))
+    if tag == listed:
         return True
-    return bool(_HASH.fullmatch(there)) and there.lower() == listed.lower()
+    return bool(_HASH.fullmatch(tag)) and tag.lower() == listed.lower()

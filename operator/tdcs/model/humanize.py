@@ -75,11 +75,11 @@ def field_path(steps: Sequence[str | int]) -> str:
 def wrong_fields(error: ValidationError, *, under: str = "") -> str:
     """The first fields that are wrong, each with the reason. `under`: the field that was looked at, such as spec."""
     parts = []
-    for found in error.errors()[:5]:
+    for detail in error.errors()[:5]:
         # pydantic goes on with the name of a class, which says nothing to people.
-        reason = found["msg"].partition(" or instance of ")[0].replace("a valid dictionary", "an object")
+        reason = detail["msg"].partition(" or instance of ")[0].replace("a valid dictionary", "an object")
         reason = reason.removeprefix("Value error, ")
-        path = field_path([*([under] if under else ()), *found["loc"]])
+        path = field_path([*([under] if under else ()), *detail["loc"]])
         parts.append(f"{path}: {reason}" if path else reason)
     return "; ".join(parts)
 

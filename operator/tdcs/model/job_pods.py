@@ -147,12 +147,12 @@ def scheduled_at(pod: Object) -> str:
 
 def newest(pods: Iterable[PodView]) -> list[PodView]:
     """The newest pod of each index of each role: the others were replaced. In the order of roles and indexes."""
-    found: dict[tuple[Role, str], PodView] = {}
+    by_index: dict[tuple[Role, str], PodView] = {}
     for pod in pods:
-        other = found.get((pod.role, pod.index))
-        if other is None or (other.created, other.name) < (pod.created, pod.name):
-            found[pod.role, pod.index] = pod
-    return sorted(found.values(), key=lambda pod: (ROLES.index(pod.role), len(pod.index), pod.index))
+        earlier = by_index.get((pod.role, pod.index))
+        if earlier is None or (earlier.created, earlier.name) < (pod.created, pod.name):
+            by_index[pod.role, pod.index] = pod
+    return sorted(by_index.values(), key=lambda pod: (ROLES.index(pod.role), len(pod.index), pod.index))
 
 
 def problem_of(pods: Sequence[PodView]) -> tuple[PodView, PodProblem, int] | None:
@@ -161,7 +161,7 @@ def problem_of(pods: Sequence[PodView]) -> tuple[PodView, PodProblem, int] | Non
     if not held:
         return None
     pod, problem = held[0]
-    return pod, problem, sum(other.reason == problem.reason for _, other in held)
+    return pod, problem, sum(cause.reason == problem.reason for _, cause in held)
 
 
 def quoted(text: object) -> str:
@@ -181,7 +181,7 @@ def _phase(status: Mapping[str, Any]) -> str:
         (container.get("state") or {}).get("terminated")
         for container in status.get("containerStatuses") or ()
     ]
-    well = bool(ended) and all(each is not None and each.get("exitCode") == 0 for each in ended)
+    well = bool(ended) and all(state is not None and state.get("exitCode") == 0 for state in ended)
     return "Succeeded" if phase == "Running" and well else phase
 
 
@@ -191,7 +191,9 @@ def _role(labels: Mapping[str, str]) -> Role:
 
 
 def _condition(status: Mapping[str, Any], type_: str) -> Mapping[str, Any]:
-    return next((found for found in status.get("conditions") or () if found.get("type") == type_), {})
+    return next(
+        (condition for condition in status.get("conditions") or () if condition.get("type") == type_), {}
+    )
 
 
 def _containers(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -213,13 +215,16 @@ def _waiting(status: Mapping[str, Any]) -> PodProblem | None:
 
 
 def _disruption(status: Mapping[str, Any]) -> str:
-    found = _condition(status, "DisruptionTarget")
-    return str(found.get("reason") or "DisruptionTarget") if found.get("status") == "True" else ""
+    condition = _condition(status, "DisruptionTarget")
+    return str(condition.get("reason") or "DisruptionTarget") if condition.get("status") == "True" else ""
 
 
 def _ended(containers: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     """The exit codes of those that have ended, by name."""
-    states = {str(each.get("name", "")): (each.get("state") or {}).get("terminated") for each in containers}
+    states = {
+        str(container.get("name", "")): (container.get("state") or {}).get("terminated")
+        for container in containers
+    }
     return {name: int(state.get("exitCode") or 0) for name, state in states.items() if state}
 
 
@@ -244,9 +249,11 @@ def _first_failed(status: Mapping[str, Any]) -> Mapping[str, Any] | None:
     or fail by it. One of those that are started before them only where the program never failed: a sidecar among them
     is ended with the pod, and often by force."""
     for containers in (status.get("containerStatuses"), status.get("initContainerStatuses")):
-        failed: list[Mapping[str, Any]] = [each for each in containers or () if _end(each).get("exitCode")]
+        failed: list[Mapping[str, Any]] = [
+            container for container in containers or () if _end(container).get("exitCode")
+        ]
         if failed:
-            return min(failed, key=lambda each: str(_end(each).get("finishedAt") or "~"))
+            return min(failed, key=lambda container: str(_end(container).get("finishedAt") or "~"))
     return None
 
 

@@ -43,4 +43,4 @@ def with_finalizer(obj: Object, *, finalizer: str) -> list[str] | None:
 def without_finalizer(obj: Object, *, finalizer: str) -> list[str] | None:
     """The finalizers of an object without this one; None when it is not there."""
     finalizers = list(obj["metadata"].get("finalizers") or ())
-    return [one for one in finalizers if one != finalizer] if finalizer in finalizers else None
+    return [name for name in finalizers if name != finalizer] if finalizer in finalizers else None

@@ -95,16 +95,16 @@ class LimitCount:
 
     Args:
         limit: None: nothing is too much.
-        what: is listed, for the message.
+        subject: what is listed, for the message.
         path: its place in the cache, likewise.
 
     Attributes:
         files: all, and their folders, as limits count them.
     """
 
-    def __init__(self, limit: ListingLimit | None, *, what: str, path: str) -> None:
+    def __init__(self, limit: ListingLimit | None, *, subject: str, path: str) -> None:
         self._limit = limit
-        self._what = what
+        self._subject = subject
         self.path = path
         self.files = 0
         self.bytes = 0
@@ -133,8 +133,8 @@ class LimitCount:
         if limit is None:
             return
         if self.files > limit.files:
-            what = "files and folders" if self._folders else "files"
-            raise self._error(f"it has more than {limit.files} {what}{self._why()}", limit.files_field)
+            unit = "files and folders" if self._folders else "files"
+            raise self._error(f"it has more than {limit.files} {unit}{self._why()}", limit.files_field)
         if limit.bytes is not None and self.bytes > limit.bytes:
             raise self._error(f"its files have more than {limit.bytes} bytes", limit.bytes_field)
 
@@ -157,7 +157,7 @@ class LimitCount:
 
     def _error(self, reason: str, field: str) -> LimitExceededError:
         return LimitExceededError(
-            attempted=f"list {self._what}",
+            attempted=f"list {self._subject}",
             reason=f"{reason}: {field}",
             remedy="Name a folder with less in spec.source.uri, pack small files together, give them names with fewer "
             "folders, or ask the administrator of the CacheCluster for a higher limit",

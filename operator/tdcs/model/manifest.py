@@ -177,26 +177,26 @@ class Manifest:
 
     def file_with(self, file_id: bytes) -> int | None:
         """The file with this id; None when it is not in this version."""
-        found = int(self.files_at(np.frombuffer(file_id, dtype=np.uint8).reshape(1, ID_BYTES))[0])
-        return None if found < 0 else found
+        number = int(self.files_at(np.frombuffer(file_id, dtype=np.uint8).reshape(1, ID_BYTES))[0])
+        return None if number < 0 else number
 
     def files_at(self, file_ids: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
         """Numbers of the files with these ids, a row of 16 bytes each; -1 for ids that are not in this version."""
-        wanted = id_texts(file_ids)
+        texts = id_texts(file_ids)
         if not len(self):
-            return np.full(len(wanted), -1, dtype=np.int64)
+            return np.full(len(texts), -1, dtype=np.int64)
         ascending = np.argsort(
-            wanted, kind="stable"
+            texts, kind="stable"
         )  # a search that jumps through the columns takes far longer
-        own = id_texts(self.file_ids)
-        if len(wanted) * _MANY > len(self):  # a copy of all ids in order is worth its making
-            places = np.searchsorted(own[self._id_order], wanted[ascending])
+        own_texts = id_texts(self.file_ids)
+        if len(texts) * _MANY > len(self):  # a copy of all ids in order is worth its making
+            places = np.searchsorted(own_texts[self._id_order], texts[ascending])
         else:
-            places = np.searchsorted(own, wanted[ascending], sorter=self._id_order)
+            places = np.searchsorted(own_texts, texts[ascending], sorter=self._id_order)
         numbers = self._id_order[np.minimum(places, len(self) - 1)].astype(np.int64)
-        found = np.empty(len(wanted), dtype=np.int64)
-        found[ascending] = np.where(own[numbers] == wanted[ascending], numbers, -1)
-        return found
+        files = np.empty(len(texts), dtype=np.int64)
+        files[ascending] = np.where(own_texts[numbers] == texts[ascending], numbers, -1)
+        return files
 
     # Blocks.
 
@@ -209,8 +209,8 @@ class Manifest:
 
     def files_of(self, blocks: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
         # Of one type: numpy would copy the whole column for a few blocks of another one.
-        asked = blocks.astype(self.block_ends.dtype)
-        return np.searchsorted(self.block_ends, asked, side="right").astype(np.int64, copy=False)
+        numbers = blocks.astype(self.block_ends.dtype)
+        return np.searchsorted(self.block_ends, numbers, side="right").astype(np.int64, copy=False)
 
     def offset(self, block: int) -> int:
         """Where a block begins in its file, in bytes."""
@@ -228,18 +228,18 @@ class Manifest:
             return np.full(len(block_ids), -1, dtype=np.int64)
         if len(block_ids) * _FEW < self.blocks:  # numpy would copy the column of their order
             numbers_of = map(self.block_at, block_ids.tolist())
-            return np.array([-1 if each is None else each for each in numbers_of], dtype=np.int64)
+            return np.array([-1 if number is None else number for number in numbers_of], dtype=np.int64)
         # In order: a search that jumps through the columns takes ten times as long.
         ascending = np.argsort(block_ids)
-        wanted = np.asarray(block_ids)[ascending]
-        if len(wanted) * _MANY > self.blocks:  # a copy of all ids in order is worth its making
-            places = np.searchsorted(self.block_ids[self._block_order], wanted)
+        ascending_ids = np.asarray(block_ids)[ascending]
+        if len(ascending_ids) * _MANY > self.blocks:  # a copy of all ids in order is worth its making
+            places = np.searchsorted(self.block_ids[self._block_order], ascending_ids)
         else:
-            places = np.searchsorted(self.block_ids, wanted, sorter=self._block_order)
+            places = np.searchsorted(self.block_ids, ascending_ids, sorter=self._block_order)
         numbers = self._block_order[np.minimum(places, self.blocks - 1)].astype(np.int64)
-        found = np.empty(len(wanted), dtype=np.int64)
-        found[ascending] = np.where(self.block_ids[numbers] == wanted, numbers, -1)
-        return found
+        block_numbers = np.empty(len(ascending_ids), dtype=np.int64)
+        block_numbers[ascending] = np.where(self.block_ids[numbers] == ascending_ids, numbers, -1)
+        return block_numbers
 
     def blocks_among(
         self, block_ids: npt.NDArray[np.int64]
@@ -256,8 +256,8 @@ class Manifest:
             mine = self.block_ids[order]
             if len(mine) <= len(block_ids):
                 places = np.minimum(np.searchsorted(block_ids, mine), len(block_ids) - 1)
-                same = block_ids[places] == mine
-                return places[same].astype(np.int64), order[same].astype(np.int64)
+                is_same = block_ids[places] == mine
+                return places[is_same].astype(np.int64), order[is_same].astype(np.int64)
             last = np.maximum(np.searchsorted(mine, block_ids, side="right") - 1, 0)
         else:
             last = self._last_up_to(block_ids)
@@ -268,13 +268,13 @@ class Manifest:
     def _last_up_to(self, block_ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """The place, in the order of ids, of the last one that is no higher than each of these; by halving, since
         numpy's own search copies the whole order."""
-        found, left = np.zeros(len(block_ids), dtype=np.int64), self.blocks
-        while left > 1:
-            half = left // 2
-            probe = found + half
-            found = np.where(self.block_ids[self._block_order[probe]] <= block_ids, probe, found)
-            left -= half
-        return found
+        places, span = np.zeros(len(block_ids), dtype=np.int64), self.blocks
+        while span > 1:
+            half = span // 2
+            probe = places + half
+            places = np.where(self.block_ids[self._block_order[probe]] <= block_ids, probe, places)
+            span -= half
+        return places
 
     # Sums and selections.
 
@@ -283,16 +283,16 @@ class Manifest:
         plain = [path.strip("/") for path in paths]
         if not any(plain):
             return [(0, len(self))]
-        found: list[tuple[int, int]] = []
+        ranges: list[tuple[int, int]] = []
         for path in filter(None, plain):
             raw = encoded(path)
             folder, file = self._folder_numbers.get(raw), self.file_at(raw)
             if folder is not None:
-                found.append((int(self.folder_files[folder]), int(self.folder_files[self._below(folder)])))
+                ranges.append((int(self.folder_files[folder]), int(self.folder_files[self._below(folder)])))
             elif file is not None:
-                found.append((file, file + 1))
+                ranges.append((file, file + 1))
         merged: list[tuple[int, int]] = []
-        for begin, end in sorted(found):
+        for begin, end in sorted(ranges):
             if merged and begin <= merged[-1][1]:
                 merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
             else:

@@ -159,7 +159,7 @@ class Columns:
         """
         count = self.size(ids) // width
         parts = max(-(-count // _IN_ORDER), 1)
-        same: set[int] = set()
+        repeated: set[int] = set()
         for part in range(parts):
             chosen, numbers = [], []
             begin = 0
@@ -175,16 +175,18 @@ class Columns:
                 chosen.append(values[inside])
                 numbers.append(inside + begin)
                 begin += len(values)
-            found = np.concatenate(chosen) if chosen else np.empty((0, width), dtype=np.uint8)
+            id_values = np.concatenate(chosen) if chosen else np.empty((0, width), dtype=np.uint8)
             of = np.concatenate(numbers) if numbers else np.empty(0, dtype=np.int64)
             keys: npt.NDArray[Any] = (
-                id_texts(found) if width == ID_BYTES else np.ascontiguousarray(found).view("<i8").reshape(-1)
+                id_texts(id_values)
+                if width == ID_BYTES
+                else np.ascontiguousarray(id_values).view("<i8").reshape(-1)
             )
             in_order = np.argsort(keys, kind="stable")
             equal = np.flatnonzero(keys[in_order[1:]] == keys[in_order[:-1]])
-            same.update(of[in_order[np.concatenate((equal, equal + 1))]].tolist())
+            repeated.update(of[in_order[np.concatenate((equal, equal + 1))]].tolist())
             self._files[order].write(of[in_order].astype(COLUMNS[order]).tobytes())
-        return same
+        return repeated
 
     def paths(self, files: set[int]) -> set[bytes]:
         """The paths of some files, for a case that never comes: columns are read whole."""
@@ -192,13 +194,13 @@ class Columns:
         folder_files = np.frombuffer(self._read("folder_files"), dtype="<u4")
         name_ends = np.frombuffer(self._read("name_ends"), dtype="<u8")
         folders, names = self._read("folders"), self._read("names")
-        found = set()
+        paths = set()
         for file in files:
             folder = int(np.searchsorted(folder_files, file, side="right")) - 1
             path = folders[int(folder_ends[folder - 1]) if folder else 0 : int(folder_ends[folder])]
             name = names[int(name_ends[file - 1]) if file else 0 : int(name_ends[file])]
-            found.add(path + b"/" + name if path else name)
-        return found
+            paths.add(path + b"/" + name if path else name)
+        return paths
 
     def size(self, name: str) -> int:
         return self._files[name].seek(0, 2)

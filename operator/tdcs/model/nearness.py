@@ -18,30 +18,35 @@ known."""
 
 def place_of(labels: Mapping[str, str] | None, keys: Sequence[str]) -> Place:
     """The place of a node with these labels."""
-    found = tuple((labels or {}).get(key, "") for key in keys)
-    return found if any(found) else ()
+    place = tuple((labels or {}).get(key, "") for key in keys)
+    return place if any(place) else ()
 
 
-def steps(one: Place, other: Place) -> int:
+def steps(place: Place, other_place: Place) -> int:
     """How many levels of the topology are between two nodes: 0 in the same rack, say, where racks are the first level.
 
     A level is shared where all above it are, too: two zones may have a rack of the same name. Nodes that share none, or
     of which nothing is known, are as far as can be.
     """
     return next(
-        (level for level, name in enumerate(one) if name and one[level:] == other[level:]),
-        max(len(one), len(other)),
+        (level for level, name in enumerate(place) if name and place[level:] == other_place[level:]),
+        max(len(place), len(other_place)),
     )
 
 
-def crosses_zone(one: Place, other: Place, *, level: int) -> bool:
+def crosses_zone(place: Place, other_place: Place, *, level: int) -> bool:
     """Whether two nodes are in different zones; not known to be where one has no zone.
 
     Args:
         level: that of zones in a place; negative: places have no zones.
     """
-    known = 0 <= level < len(one) and level < len(other) and bool(one[level]) and bool(other[level])
-    return known and one[level:] != other[level:]
+    are_known = (
+        0 <= level < len(place)
+        and level < len(other_place)
+        and bool(place[level])
+        and bool(other_place[level])
+    )
+    return are_known and place[level:] != other_place[level:]
 
 
 def zone_of(place: Place, *, level: int) -> Place:

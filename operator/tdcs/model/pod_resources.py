@@ -83,21 +83,21 @@ def _of_containers(spec: Mapping[str, Any], fields: Sequence[str]) -> dict[str, 
     sidecars: dict[str, int] = {}
     starting: dict[str, int] = {}
     for container in spec.get("initContainers") or ():
-        asked = _container(container, fields)
+        requests = _container(container, fields)
         if container.get("restartPolicy") == "Always":  # a sidecar: it goes on next to all that follow
-            sidecars = asked = _sum(sidecars, asked)
+            sidecars = requests = _sum(sidecars, requests)
         else:
-            asked = _sum(sidecars, asked)
-        starting = _larger(starting, asked)
+            requests = _sum(sidecars, requests)
+        starting = _larger(starting, requests)
     running = [_container(container, fields) for container in spec.get("containers") or ()]
     return _larger(added((*running, sidecars)), starting)
 
 
 def _container(container: Mapping[str, Any], fields: Sequence[str]) -> dict[str, int]:
-    resources, found = container.get("resources") or {}, dict[str, int]()
+    resources, total = container.get("resources") or {}, dict[str, int]()
     for field in fields:
-        found |= amounts(resources.get(field))
-    return found
+        total |= amounts(resources.get(field))
+    return total
 
 
 def _with_whole(containers: dict[str, int], whole: Amounts) -> dict[str, int]:
@@ -105,9 +105,9 @@ def _with_whole(containers: dict[str, int], whole: Amounts) -> dict[str, int]:
     return {**containers, **{name: value for name, value in whole.items() if name.startswith(_POD_LEVEL)}}
 
 
-def _larger(one: Amounts, other: Amounts) -> dict[str, int]:
-    return {name: max(one.get(name, 0), other.get(name, 0)) for name in one.keys() | other.keys()}
+def _larger(first: Amounts, second: Amounts) -> dict[str, int]:
+    return {name: max(first.get(name, 0), second.get(name, 0)) for name in first.keys() | second.keys()}
 
 
-def _sum(one: Amounts, other: Amounts) -> dict[str, int]:
-    return {name: one.get(name, 0) + other.get(name, 0) for name in one.keys() | other.keys()}
+def _sum(first: Amounts, second: Amounts) -> dict[str, int]:
+    return {name: first.get(name, 0) + second.get(name, 0) for name in first.keys() | second.keys()}

@@ -73,10 +73,10 @@ class Spread:
         for begin in range(0, len(self._seeds), _ROWS):
             rows = slice(begin, begin + _ROWS)
             mixed = _mixed(self._seeds[rows, None] + counters)
-            found = np.flatnonzero(mixed > least[rows, None])
-            nodes.append(found // self._slots + begin)
-            slots.append(found % self._slots)
-            hashes.append(mixed.ravel()[found])
+            indexes = np.flatnonzero(mixed > least[rows, None])
+            nodes.append(indexes // self._slots + begin)
+            slots.append(indexes % self._slots)
+            hashes.append(mixed.ravel()[indexes])
         node, slot, mixed = np.concatenate(nodes), np.concatenate(slots), np.concatenate(hashes)
         costs = _log_exponential(mixed) - np.log(self._weights)[node]
         missing = np.flatnonzero(np.bincount(slot, minlength=self._slots) == 0)
@@ -125,12 +125,12 @@ class Spread:
         loads = np.bincount(owners, weights=sizes, minlength=len(shares))
         for node in np.flatnonzero(loads > bounds):
             # What the node wins by the least goes first.
-            own = np.flatnonzero((owners == node) & (sizes > 0))
-            costs = self._costs(own.astype(np.uint64)) + addend[:, None]
+            node_slots = np.flatnonzero((owners == node) & (sizes > 0))
+            costs = self._costs(node_slots.astype(np.uint64)) + addend[:, None]
             mine = costs[node].copy()
             costs[node] = np.inf
             for number in np.argsort(costs.min(axis=0) - mine, kind="stable"):
-                slot = own[number]
+                slot = node_slots[number]
                 if loads[node] <= bounds[node]:
                     break
                 room = np.where(loads + sizes[slot] <= bounds, costs[:, number], np.inf)
@@ -200,5 +200,5 @@ def _mixed(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 def _log_exponential(mixed: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
     """The logarithms of exponentially distributed numbers, from evenly distributed integers."""
     uniform = ((mixed >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
-    found: npt.NDArray[np.float64] = np.log(-np.log(uniform))
-    return found
+    logarithms: npt.NDArray[np.float64] = np.log(-np.log(uniform))
+    return logarithms

@@ -64,25 +64,25 @@ def count(slots: bytes) -> int:
 
 
 def union(*bitmaps: bytes) -> bytes:
-    found = 0
-    for each in bitmaps:
-        found |= int.from_bytes(each, "big")
-    return found.to_bytes(BITMAP_BYTES, "big")
+    bits = 0
+    for bitmap in bitmaps:
+        bits |= int.from_bytes(bitmap, "big")
+    return bits.to_bytes(BITMAP_BYTES, "big")
 
 
-def intersection(first: bytes, *others: bytes) -> bytes:
-    found = int.from_bytes(first, "big")
-    for each in others:
-        found &= int.from_bytes(each, "big")
-    return found.to_bytes(BITMAP_BYTES, "big")
+def intersection(first: bytes, *bitmaps: bytes) -> bytes:
+    bits = int.from_bytes(first, "big")
+    for bitmap in bitmaps:
+        bits &= int.from_bytes(bitmap, "big")
+    return bits.to_bytes(BITMAP_BYTES, "big")
 
 
 def difference(slots: bytes, *without: bytes) -> bytes:
     """The slots of the first bitmap that are in none of the others."""
-    found = int.from_bytes(slots, "big")
-    for each in without:
-        found &= ~int.from_bytes(each, "big")
-    return found.to_bytes(BITMAP_BYTES, "big")
+    bits = int.from_bytes(slots, "big")
+    for bitmap in without:
+        bits &= ~int.from_bytes(bitmap, "big")
+    return bits.to_bytes(BITMAP_BYTES, "big")
 
 
 def prefix(length: int) -> bytes:
@@ -104,19 +104,19 @@ def bytes_in(slots: bytes, sizes: Sizes) -> int:
 def bytes_of(parts: Sequence[bytes], sizes: Sizes) -> list[int]:
     distinct = list(dict.fromkeys(parts))
     bits = np.unpackbits(np.frombuffer(b"".join(distinct), dtype=np.uint8)).view(np.bool_)
-    found = np.flatnonzero(bits)
+    set_bits = np.flatnonzero(bits)
     # The sums are exact: they stay far below 2**53.
-    sums = np.bincount(found >> SLOT_BITS, weights=sizes[found & (SLOTS - 1)], minlength=len(distinct))
-    known = dict(zip(distinct, sums.astype(np.int64).tolist(), strict=True))
-    return [known[part] for part in parts]
+    sums = np.bincount(set_bits >> SLOT_BITS, weights=sizes[set_bits & (SLOTS - 1)], minlength=len(distinct))
+    bytes_by_part = dict(zip(distinct, sums.astype(np.int64).tolist(), strict=True))
+    return [bytes_by_part[part] for part in parts]
 
 
 def of_owners(owners: npt.NDArray[np.int64], *, count: int) -> list[bytes]:
     """The bitmap of each of so many nodes, from the number of the node of each slot; -1 is none."""
     owned = np.zeros((count, SLOTS), dtype=bool)
-    given = np.flatnonzero(owners >= 0)
-    owned[owners[given], given] = True
-    return [each.tobytes() for each in np.packbits(owned, axis=1)]
+    owned_slots = np.flatnonzero(owners >= 0)
+    owned[owners[owned_slots], owned_slots] = True
+    return [row.tobytes() for row in np.packbits(owned, axis=1)]
 
 
 def partition(*, mount: str, capacities: Mapping[str, int], sizes: Sizes) -> dict[str, bytes]:
@@ -135,10 +135,10 @@ def partition(*, mount: str, capacities: Mapping[str, int], sizes: Sizes) -> dic
     Raises:
         ValueError: No node has any capacity.
     """
-    names, found = owners(mount=mount, capacities=capacities, sizes=sizes)
+    names, slot_owners = owners(mount=mount, capacities=capacities, sizes=sizes)
     return {
         **dict.fromkeys(capacities, bytes(BITMAP_BYTES)),
-        **dict(zip(names, of_owners(found, count=len(names)), strict=True)),
+        **dict(zip(names, of_owners(slot_owners, count=len(names)), strict=True)),
     }
 
 

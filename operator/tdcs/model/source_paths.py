@@ -51,9 +51,9 @@ def inside(*, inner: str, outer: str) -> bool:
     return inner.startswith(outer) and (inner == outer or inner.startswith(f"{outer.rstrip('/')}/"))
 
 
-def related(one: str, other: str) -> bool:
+def related(first: str, second: str) -> bool:
     """Whether one of the two is the other, or is below it."""
-    return inside(inner=one, outer=other) or inside(inner=other, outer=one)
+    return inside(inner=first, outer=second) or inside(inner=second, outer=first)
 
 
 def check_mountable(*, path: str, uri: str, mounts: Mapping[str, str]) -> None:
@@ -75,19 +75,19 @@ def check_mountable(*, path: str, uri: str, mounts: Mapping[str, str]) -> None:
             raise _conflict(path=path, uri=uri, relation=_relation(uri, other_uri))
 
 
-def check_same_store(*, path: str, uri: str, mounted: str, wanted: str) -> None:
+def check_same_store(*, path: str, uri: str, mounted: str, store: str) -> None:
     """Refuse to make a mount one of the same bucket's name at another store: who reads it would read other bytes.
 
     Args:
         path: What is mounted.
-        uri: Its source, and that of the one that shall be mounted.
+        uri: The source of the one that shall be mounted.
         mounted: What tells the mounted one's store from others (`store_of`); empty where it is not known.
-        wanted: The same of the other.
+        store: The same of the one that shall be mounted.
 
     Raises:
         MountConflictError: They are not the same.
     """
-    if mounted and mounted != wanted:
+    if mounted and mounted != store:
         raise _conflict(path=path, uri=uri, relation="another source at the path")
 
 
@@ -112,9 +112,9 @@ def _conflict(*, path: str, uri: str, relation: str) -> MountConflictError:
     )
 
 
-def _relation(uri: str, other: str) -> str:
-    if uri == other:
+def _relation(uri: str, other_uri: str) -> str:
+    if uri == other_uri:
         return "the same source"
-    if inside(inner=uri, outer=other):
+    if inside(inner=uri, outer=other_uri):
         return "a folder around it"
-    return "a folder in it" if inside(inner=other, outer=uri) else "another source at the path"
+    return "a folder in it" if inside(inner=other_uri, outer=uri) else "another source at the path"

@@ -158,7 +158,7 @@ class MemoryEngine:
             check_mountable(path=path, uri=uri, mounts=mounts)
         store = store_of(source.options)
         if known is not None:
-            check_same_store(path=path, uri=uri, mounted=known.store, wanted=store)
+            check_same_store(path=path, uri=uri, mounted=known.store, store=store)
             if known.uri == uri:
                 known.credentials = source.credentials
                 return  # as Alluxio, which asks no source when a mount is given other keys
@@ -281,7 +281,7 @@ class MemoryEngine:
         files = self._below(uri) if held is None else None if callable(held) else held
         if files is None or not self.available:
             return None
-        count = LimitCount(limit, what=uri, path=path)
+        count = LimitCount(limit, subject=uri, path=path)
         count_files(count, sorted(files.items()), folders=FolderCounter())
         return count.size
 

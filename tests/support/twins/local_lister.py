@@ -33,7 +33,7 @@ class LocalLister:
             scratch=self._folder.scratch,
             is_taken=matcher_of(selection_of(mount.uri, mount.options)),
         )
-        count = LimitCount(limit, what=mount.uri, path=path)
+        count = LimitCount(limit, subject=mount.uri, path=path)
         folders = FolderCounter()
         async for page in self._engine.files(path=path, refresh=refresh):
             count_files(count, ((file.path, file.length) for file in page), folders=folders)

@@ -19,7 +19,7 @@ from tdcs.decide.dataset_conditions import blocked
 def conditions(
     findings: list[Finding], known: list[Condition] | None = None, *, generation: int = 1
 ) -> list[Condition]:
-    return merge(known=known or [], findings=findings, generation=generation, now=NOW)
+    return merge(previous=known or [], findings=findings, generation=generation, now=NOW)
 
 
 def announced(*, before: list[Condition], after: list[Condition]) -> list[tuple[str, str]]:

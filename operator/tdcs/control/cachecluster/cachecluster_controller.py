@@ -375,10 +375,12 @@ class CacheClusterController:
         """Whether Alluxio knows of what is cached; None where it is not an export."""
         if cluster.spec.engine == "Native" or stock_client.is_wanted(cluster.spec):
             return None
-        known = cluster.status.conditions if cluster.status else ()
+        conditions = cluster.status.conditions if cluster.status else ()
         return exported(
             self._observer.exports(name),
-            known=next((one.reason for one in known if one.type == names.EXPORTED), ""),
+            known=next(
+                (condition.reason for condition in conditions if condition.type == names.EXPORTED), ""
+            ),
             patience=self._context.settings.outage_seconds,
             files=worker_nodes.files_of(cluster=name, datasets=self._context.stores.datasets),
             master=f"{names.master_name(cluster=name)}-0",

@@ -238,7 +238,7 @@ class NativeEngine:
                     remedy="Delete the Datasets that use it first",
                     path=path,
                 )
-            check_same_store(path=path, uri=uri, mounted=mounted.store, wanted=store)
+            check_same_store(path=path, uri=uri, mounted=mounted.store, store=store)
         is_looked_at = is_folder(uri) or is_claim(uri)  # by agents, or a pod, before
         if not is_looked_at and (mounted is None or self._sources.get(path) != source):
             await probe(source, path=path)

@@ -26,4 +26,4 @@ class CountedListing:
     _count: LimitCount = field(init=False)
 
     def __post_init__(self) -> None:
-        self._count = LimitCount(self.limit, what=self.source.uri, path=self.path)
+        self._count = LimitCount(self.limit, subject=self.source.uri, path=self.path)

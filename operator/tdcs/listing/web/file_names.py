@@ -37,8 +37,8 @@ class NamedFile(NamedTuple):
     def tag(self) -> bytes:
         """Its tag where nothing else needs to be asked of it: the hash of its content. Only what is kept as one block
         is compared with a hash."""
-        known = self.sha256 and self.length is not None and self.length <= BLOCK_SIZE
-        return content_tag(self.sha256) if known else b""
+        is_hashed = self.sha256 and self.length is not None and self.length <= BLOCK_SIZE
+        return content_tag(self.sha256) if is_hashed else b""
 
 
 class PageLinks(NamedTuple):
@@ -71,13 +71,13 @@ def page_links(content: bytes, *, base: str, folder: bytes, hosts: Collection[st
         folder: path of the page below the source, with a slash at its end; empty for the source's own page.
         hosts: what the server is called, with its port, in links that name it.
     """
-    links = _Links()
-    links.feed(content.decode("utf-8", "replace"))
-    links.close()
+    parser = _Links()
+    parser.feed(content.decode("utf-8", "replace"))
+    parser.close()
     page = f"http://{_ANY_HOST}{base}" + "/".join(_quoted(piece) for piece in folder.split(b"/"))
     source = unquote_to_bytes(base)
     files, folders = dict[bytes, None](), dict[bytes, None]()
-    for link in links.found:
+    for link in parser.links:
         try:
             parts = urlsplit(urljoin(page, link.strip()))
         except ValueError:
@@ -150,8 +150,8 @@ def _quoted(piece: bytes) -> str:
 class _Links(HTMLParser):
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
-        self.found: Final[list[str]] = []
+        self.links: Final[list[str]] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag == "a":
-            self.found.extend(value for name, value in attrs if name == "href" and value)
+            self.links.extend(value for name, value in attrs if name == "href" and value)

@@ -78,34 +78,36 @@ class WebListing(CountedListing):
         address = self._requests.address
         uri = parse_source_uri(self.source.uri)
         hosts = {urlsplit(address.origin).netloc, uri.bucket} if uri.scheme != "hf" else set()
-        seen, folders, waiting = set[bytes](), {b""}, [(b"", page)]
-        own = self.source.options.get(INDEX, "").encode()
+        listed_files, folders, waiting = set[bytes](), {b""}, [(b"", page)]
+        index = self.source.options.get(INDEX, "").encode()
         while waiting:
             folder, content = waiting.pop()
             links = page_links(content, base=address.folder, folder=folder, hosts=hosts)
-            fresh = [file for file in links.files if file not in seen and file != own]
-            seen.update(fresh)
+            fresh = [file for file in links.files if file not in listed_files and file != index]
+            listed_files.update(fresh)
             yield [NamedFile(file) for file in fresh]
             below = [
-                each for each in links.folders if each not in folders and each.count(b"/") <= _MOST_DEPTH
+                subfolder
+                for subfolder in links.folders
+                if subfolder not in folders and subfolder.count(b"/") <= _MOST_DEPTH
             ]
             folders.update(below)
             if len(folders) > _MOST_FOLDERS:
                 reason = f"its pages link to more than {_MOST_FOLDERS} folders"
                 raise self._requests.failure(reason, "Name its files in spec.source.options.index")
-            for each in below:
-                place = address.folder + quote_from_bytes(each, safe="/-_.~")
-                found = await self._requests.document(place, most=_LARGEST_PAGE)
-                waiting.append((each, found.content))
+            for subfolder in below:
+                place = address.folder + quote_from_bytes(subfolder, safe="/-_.~")
+                document = await self._requests.document(place, most=_LARGEST_PAGE)
+                waiting.append((subfolder, document.content))
 
     async def _take(self, files: Iterable[NamedFile]) -> None:
         """Ask about files of which not all is known, and give them to the builder; raises LimitExceededError."""
         is_taken = matcher_of(selection_of(self.source.uri, self.source.options))
         try:
-            wanted = (file for file in files if is_taken(file.path))
-            while part := list(itertools.islice(wanted, _AT_ONCE)):
-                found = await asyncio.gather(*(self._of(file) for file in part))
-                listed = [file for file in found if file is not None]
+            chosen = (file for file in files if is_taken(file.path))
+            while part := list(itertools.islice(chosen, _AT_ONCE)):
+                entries = await asyncio.gather(*(self._of(file) for file in part))
+                listed = [file for file in entries if file is not None]
                 self._count.add(
                     files=sum(block_count(length) for _, length, _ in listed),
                     size=sum(length for _, length, _ in listed),

@@ -82,12 +82,12 @@ class WebRequests:
         self._tries: Final = tries
         self._keyless: Final = keys is None or not keys.secrets
         named = {"Host": self.address.host} if self.address.host else {}
-        shown: dict[str, str] = {}
+        auth_headers: dict[str, str] = {}
         if keys is not None:
-            shown = authorization(
+            auth_headers = authorization(
                 user=keys.access_key_id, password=keys.secret_access_key, token=keys.session_token
             )
-        self._own_headers: Final = named | shown
+        self._own_headers: Final = named | auth_headers
         self._has_answered = False
         self._chance: Final = random.Random()  # noqa: S311 - spreads requests, and keeps no secret
 
@@ -218,9 +218,9 @@ class WebRequests:
         uri, failure, wait = self._source.uri, None, 0.0
         for number in itertools.count(1):
             try:
-                found = await attempt()
+                answer = await attempt()
                 self._has_answered = True
-                return found
+                return answer
             except _RefusedError as error:
                 refused = error.refused
                 failure = error_of(refused, attempted=f"list {uri} ({place})", path=self._path)
@@ -278,10 +278,10 @@ async def _wrong_host(url: str) -> str:
         socket.getaddrinfo, parts.hostname, parts.port or 443, type=socket.SOCK_STREAM
     )
     try:
-        found = await asyncio.to_thread(look_up)
+        addresses = await asyncio.to_thread(look_up)
     except OSError:
         return f"it redirects to {parts.hostname}, which has no address"
-    return next(filter(None, (refused_address(str(each[4][0])) for each in found)), "")
+    return next(filter(None, (refused_address(str(address[4][0])) for address in addresses)), "")
 
 
 def _plain(error: Exception) -> str:

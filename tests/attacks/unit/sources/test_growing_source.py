@@ -42,7 +42,7 @@ class CountingEngine(MemoryEngine):
     ) -> SourcesSize:
         assert namespace == "n", "it is counted for a namespace"
         self.counts += 1
-        LimitCount(limit, what=source.uri, path=path).add(files=self.now(), size=self.now() * SIZE)
+        LimitCount(limit, subject=source.uri, path=path).add(files=self.now(), size=self.now() * SIZE)
         return SourcesSize(files=self.now(), bytes=self.now() * SIZE)
 
 

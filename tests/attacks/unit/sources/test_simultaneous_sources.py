@@ -45,7 +45,7 @@ class CountTogether:
         found = self._engine.sources[source.uri]
         assert isinstance(found, Mapping)
         size = SourcesSize(files=len(found), bytes=sum(found.values()))
-        LimitCount(limit, what=source.uri, path=path).add(files=size.files, size=size.bytes)
+        LimitCount(limit, subject=source.uri, path=path).add(files=size.files, size=size.bytes)
         return size
 
 

@@ -295,7 +295,7 @@ class Mounting:
                 self.counted = None
                 size = await self.check_size(source, by.limit(), path=self.path, namespace=by.key.namespace)
                 # Others may have been counted meanwhile. No further one is between this look and the next line.
-                LimitCount(by.limit(), what=source.uri, path=self.path).add_size(size or SourcesSize())
+                LimitCount(by.limit(), subject=source.uri, path=self.path).add_size(size or SourcesSize())
                 self.counted = size
             try:
                 await self.engine.mount(path=self.path, source=source)

@@ -331,7 +331,7 @@ class MountManifests:
         listed = await self.lister.list(path=self.path, refresh=refresh, resume=True, limit=self._limit)
         await self._guard.check(listed.size, elsewhere=self.count_elsewhere)
         self._limit = limit()
-        LimitCount(self._limit, what=self.path, path=self.path).add_size(listed.size)
+        LimitCount(self._limit, subject=self.path, path=self.path).add_size(listed.size)
         self.size = listed.size
         return listed
 
