@@ -99,7 +99,7 @@ class Cache:
         check_keys: asks sources whether they take keys.
         count_elsewhere: counts a source that has lost much from another node.
         claims: has claims served that are sources.
-        connect: called with the cache's workers when they have changed, so that `agents` finds those beside them.
+        connect: called with the cache's workers when they have changed, so that `agents` finds those next to them.
         exports: gives what Alluxio's master said last; None while there is none, or it was not asked.
         alongside: goes on for as long as the cache is used; None: nothing does.
     """

@@ -300,8 +300,8 @@ class Usage:
                 self._on_claim(claim)
 
     def _use_of(self, claim: Key, nodes: Collection[str]) -> object:
-        """What of a claim's pods others are told of, as far as a pod on these nodes can change it: a claim may have ten
-        thousand pods, so nobody looks at all of them for one."""
+        """What is reported of a claim's pods, as far as a pod on these nodes can change it: a claim may have ten
+        thousand pods, so not all of them are looked at for one."""
         expected = (on for claims, on in self._expected.values() if claim in claims)
         used = frozenset(nodes).intersection(frozenset().union(*expected))
         mounts = self._claims.get(claim, _NO_MOUNTS)

@@ -37,7 +37,7 @@ _CALL_SECONDS: Final = 10.0
 _SLACK_SECONDS: Final = 5.0
 _FIRST_PAUSE: Final = 0.5
 _SOON_TRIES: Final = 8
-"""An agent that is gone is asked again after the first pause so often, for it may only have started anew."""
+"""An agent that is gone is asked again after the first pause so often, for it may only have restarted."""
 
 _MOST_PAUSE: Final = 10.0
 _LARGEST_STATE: Final = 16 << 20

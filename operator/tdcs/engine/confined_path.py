@@ -36,7 +36,7 @@ class _How(ctypes.Structure):
 
 
 def open_beneath(folder: int, path: bytes, flags: int, *, mode: int = 0, links: bool = False) -> int:
-    """A descriptor of what lies at `path` below the open folder, closed when another program is executed.
+    """A descriptor of what is at `path` below the open folder, closed when another program is executed.
 
     Args:
         folder: descriptor of the folder; -100 (AT_FDCWD) is not one.
@@ -131,7 +131,7 @@ def is_private(descriptor: int) -> bool:
 
 
 def set_mode(folder: int, name: bytes, mode: int) -> None:
-    """Set the mode of what lies in an open folder, never of what a symbolic link leads to. Raises OSError."""
+    """Set the mode of an entry of an open folder, never of what a symbolic link leads to. Raises OSError."""
     descriptor = open_beneath(folder, name, os.O_PATH | os.O_NOFOLLOW)
     try:
         if stat.S_ISLNK(os.fstat(descriptor).st_mode):

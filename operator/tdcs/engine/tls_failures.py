@@ -26,7 +26,7 @@ _LONGEST: Final = 120
 
 
 def trusting(ca_bundle: str) -> ssl.SSLContext:
-    """A context that trusts these authorities in PEM beside the public ones. Raises ssl.SSLError."""
+    """A context that trusts these authorities in PEM in addition to the public ones. Raises ssl.SSLError."""
     context = ssl.create_default_context()
     context.load_verify_locations(cadata=ca_bundle)
     return context

@@ -200,7 +200,7 @@ class Informer:
         return event
 
     def _is_of_another_history(self, event: WatchEvent, *, begun_at: str) -> bool:
-        """Whether no server says this that has told of all before: its store may have been restored from a backup.
+        """Whether an event is older than what was listed before it: the store may have been restored from a backup.
 
         A watch gives only what is newer than where it began, and a bookmark says that all up to it was given.
         """

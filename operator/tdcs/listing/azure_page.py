@@ -19,7 +19,7 @@ _MARKER: Final = re.compile(rb"<NextMarker>([^<]{1,8192})</NextMarker>")
 _FOLDER: Final = re.compile(
     rb"<ResourceType>directory</ResourceType>|<hdi_isfolder>true</hdi_isfolder>", re.IGNORECASE
 )
-"""How a folder is told from an empty blob: of a hierarchical namespace, and as programs of Hadoop make one."""
+"""How a folder differs from an empty blob: of a hierarchical namespace, and as programs of Hadoop make one."""
 
 
 class AzurePage(ListedPage):

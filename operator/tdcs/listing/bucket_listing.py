@@ -4,7 +4,7 @@ Pages of one bucket come one after the other. A large one is split into ranges o
 time; that takes a store whose names come in order, as S3 promises. One of which they do not is listed as one range.
 
 Some gateways make an ETag of something that is another one in each answer. By such tags every listing would be a new
-version, of which everything is loaded anew. So the first names are asked for twice; where only their ETags differ,
+version, of which everything is loaded again. So the first names are asked for twice; where only their ETags differ,
 files are known by length and time instead.
 """
 

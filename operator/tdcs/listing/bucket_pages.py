@@ -37,7 +37,7 @@ async def open_session(
     """A session with one store, with at most so many connections; what takes longer than its limits fails.
 
     Args:
-        ca_bundle: authorities in PEM that are trusted beside the public ones.
+        ca_bundle: authorities in PEM that are trusted in addition to the public ones.
         proxy: of HTTP, which is asked for everything; empty: none.
         certificate: the only one that is taken, whatever the host is called; empty: any of a trusted authority.
     """

@@ -51,7 +51,7 @@ class ManifestFolder:
     Args:
         path: the folder.
         confined: others may write to the folders above it: where one of them is a symbolic link, every call raises
-            OSError. Each call opens the folder anew, so it does not matter when a link is put there.
+            OSError. Each call opens the folder again, so it does not matter when a link is put there.
     """
 
     def __init__(self, path: Path, *, confined: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Lists a mount and writes its manifest: in a process of its own beside a real cache, or in this one."""
+"""Lists a mount and writes its manifest: in a process of its own for a real cache, or in this one."""
 
 import asyncio
 import contextlib

@@ -1,10 +1,10 @@
 """What has come of a bucket's listing, on the disk: one whose process is killed, or whose store goes away, goes on
 behind the last page that came whole.
 
-It is a journal beside the manifests: a head that says what is listed, the ranges of keys that the listing was split
+It is a journal next to the manifests: a head that says what is listed, the ranges of keys that the listing was split
 into with the page before them, and a record of each further page. A record that was cut off, or is damaged, ends it:
 what follows is listed again. A listing names what a store had at some time while it went on, so one that is older than
-`RESUMED_SECONDS` begins anew.
+`RESUMED_SECONDS` begins again.
 """
 
 from __future__ import annotations

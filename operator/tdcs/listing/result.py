@@ -119,7 +119,7 @@ _ERRORS = {
 
 
 LISTING_MEMORY: Final = 512 << 20
-"""What is found lies on the disk: ten million names take as much as ten thousand, far less than this."""
+"""What is listed is on the disk: ten million names take as much as ten thousand, far less than this."""
 
 
 def access_of(source: Source) -> SourceAccess:

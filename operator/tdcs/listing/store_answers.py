@@ -47,7 +47,7 @@ class PageRefusal:
 
 
 def kind_of(uri: str) -> StoreKind:
-    """The kind of store that a source lies in."""
+    """The kind of store that a source is in."""
     return store_kind(uri.partition("://")[0].lower())
 
 

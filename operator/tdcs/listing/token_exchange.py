@@ -82,7 +82,7 @@ async def exchange_token(
 
     Args:
         account: namespace and name of the ServiceAccount, by which the session is called.
-        ca_bundle: authorities in PEM that are trusted beside the public ones.
+        ca_bundle: authorities in PEM that are trusted in addition to the public ones.
         proxy: through which the service is asked; empty: none.
         now: in UTC, for the times that services give.
 

@@ -315,7 +315,7 @@ class TrainingJobController:
         )
         if outcome is not None:
             await self._mark_end(obj, outcome, now=now)
-        # What a job that waits is told is no progress of pods: it is behind whom, and it is to be true.
+        # What is reported to a waiting job is no progress of pods: it is behind whom, and it is to be true.
         paced = outcome is None and decision.admitted
         held = self._reporter.pause_left(obj) if paced else 0.0
         await self._reporter.report(obj, observed, decision, outcome, now=now, paced=held > 0)

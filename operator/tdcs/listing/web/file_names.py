@@ -42,7 +42,7 @@ class NamedFile(NamedTuple):
 
 
 class PageLinks(NamedTuple):
-    """Links of a page that lead to what lies in its folder, by their paths below the source."""
+    """Links of a page that lead to what is in its folder, by their paths below the source."""
 
     files: list[bytes]
     folders: list[bytes]

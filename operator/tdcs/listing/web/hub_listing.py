@@ -32,7 +32,7 @@ class _Commit(msgspec.Struct, frozen=True):
 
 
 class _Large(msgspec.Struct, frozen=True):
-    """A file that lies outside of Git: its content's SHA-256, and its length."""
+    """A file that is kept outside of Git: its content's SHA-256, and its length."""
 
     oid: str
     size: _Length

@@ -46,7 +46,7 @@ class _Identity:
     """What is known of one account.
 
     Attributes:
-        users: Datasets that have asked, which are told of a change.
+        users: Datasets that have asked, which are woken by a change.
         keys, valid_until: what the last exchange gave.
         due_at: when the next one is due.
         refusal: why the last one gave nothing.

@@ -115,7 +115,7 @@ class _Needs:
         wants: of its Datasets and Preloads, and further copies.
         totals: of the files under each selection of paths.
         urls: where its manifest can be had.
-        held_before: where each copy of each want lay.
+        held_before: where each copy of each want was.
         uses: who uses each Dataset, by its own want's key.
         clones: the further copies of each Dataset, by its own want's key.
         read_on: of each Dataset whose copies follow its jobs, the nodes on which it is read.

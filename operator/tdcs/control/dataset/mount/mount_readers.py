@@ -176,7 +176,7 @@ def with_kept(me: Reader, *, stores: Stores) -> Reader:
 
 
 def held_before(*, stores: Stores, users: Sequence[Reader]) -> dict[str, dict[str, frozenset[str]]]:
-    """The nodes on which each copy of each want lay, by the want's key and the copy's id, as the statuses say."""
+    """The nodes that each copy of each want was on, by the want's key and the copy's id, as the statuses say."""
     held: dict[str, dict[str, frozenset[str]]] = {}
     for reader in users:
         namespace, status = reader.key.namespace, reader.dataset.status
@@ -279,7 +279,7 @@ def has_keys(reader: Reader) -> bool:
 
 
 def holding_nodes(*, users: Sequence[Reader]) -> frozenset[str]:
-    """The nodes on which some of a mount lay, as the statuses say."""
+    """The nodes that held some of a mount, as the statuses say."""
     return frozenset(
         node.name
         for user in users

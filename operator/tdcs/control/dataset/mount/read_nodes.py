@@ -15,7 +15,7 @@ from tdcs.decide.place import placement_input
 from tdcs.decide.place.placement_input import ReadOn
 
 HeldBefore = Mapping[str, Mapping[str, frozenset[str]]]
-"""Where each copy of each want lay: nodes by the want's key and the copy's id."""
+"""Where each copy of each want was: nodes by the want's key and the copy's id."""
 
 
 def nodes_read_on(*, stores: Stores, users: Iterable[Reader]) -> frozenset[str]:
@@ -59,7 +59,7 @@ def copies_at_readers(
         before: what the last pass has found.
         uses: who uses each of them, by its own want's key.
         wants: what is wanted of the mount.
-        held_before: where each copy of each want lay.
+        held_before: where each copy of each want was.
     """
     now, stores = world.clock(), world.context.stores
     read_on = {}
