@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.unit.node.csi.views.builders import PATH, builder_of, listed, put_blocks
+from tests.unit.node.csi.views.builders import PATH, builder_of, id_of, listed, put_blocks
 
 from tdcs.api import names
 from tdcs.engine.reader_files import Registration
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.skipif(
     os.geteuid() != 0, reason="files are given to the cache's user, which takes root"
 )
 
-FILES = [listed(f"train/img-{n:05}.jpg", 4, first_block=n + 1) for n in range(100)]
+FILES = [listed(f"train/img-{n:05}.jpg", 4) for n in range(100)]
 VOLUME = VolumeFolder(cluster="default", parts=tuple(PATH.strip("/").split("/")))
 
 
@@ -68,7 +68,7 @@ class Node:
 
     def show(self, manifest: Manifest) -> None:
         """The tree, with the first file's block on this node. Raises OSError."""
-        put_blocks(self.tier, {1: b"EVIL"})
+        put_blocks(self.tier, {id_of(FILES[0]): b"EVIL"})
         store = Store(tiers=[str(self.tier)], mount=PATH)
         tree = Tree(folder=self.version.tree, scratch=self.version.scratch, manifest=manifest, store=store)
         tree.prepare()

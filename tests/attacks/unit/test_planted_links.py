@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.node.csi.views.builders import PATH, listed, manifest_of, put_blocks
+from tests.unit.node.csi.views.builders import PATH, id_of, listed, manifest_of, put_blocks
 
 from tdcs.api import names
 from tdcs.engine import confined_path
@@ -45,7 +45,7 @@ class Node:
         for name in ("d", "tree", "scratch", "folder"):
             (self.victim / name).mkdir(mode=0o700)
             (self.victim / name / "kept").write_bytes(b"kept")
-        self.manifest: Manifest = manifest_of(listed("d/here", 4, first_block=1), listed("e/empty"))
+        self.manifest: Manifest = manifest_of(FILE, listed("e/empty"))
         self.version = VersionFolder(path=str(self.tier / "views/data" / self.manifest.digest))
 
     def plant(self, place: str, *, target: str = "") -> None:
@@ -91,12 +91,13 @@ class Node:
             )
 
 
+FILE = listed("d/here", 4)
 PLANTED = (
     (names.BLOCK_FOLDER, ""),
     (f"{names.BLOCK_FOLDER}/1", "1"),
     (names.AGENT_FOLDER, ""),
     (names.AGENT_SPOOL, ""),
-    (f"{names.AGENT_SPOOL}/1", "1"),
+    (f"{names.AGENT_SPOOL}/{id_of(FILE)}", "1"),
     (names.AGENT_REFUSED, ""),
     (names.refused_folder(mount=PATH), ""),
     (names.AGENT_MANIFESTS, ""),
@@ -133,7 +134,7 @@ def test_a_planted_link_leads_the_plugin_to_no_foreign_inode(
 ) -> None:
     monkeypatch.setattr(confined_path, "has_openat2", lambda: kernel)
     node = Node(top)
-    put_blocks(node.tier, {1: b"here"})
+    put_blocks(node.tier, {id_of(FILE): b"here"})
     node.plant(place, target=target)
     before = fingerprint(node.victim)
     node.work()
@@ -255,7 +256,7 @@ def write_manifest(folder: ManifestFolder, manifest: Manifest) -> None:
 
 def test_without_a_planted_link_the_same_work_makes_the_view(top: Path) -> None:
     node = Node(top)
-    put_blocks(node.tier, {1: b"here"})
+    put_blocks(node.tier, {id_of(FILE): b"here"})
     current_version._note(node.version)
     node._tree()
     assert (Path(node.version.tree) / "d/here").read_bytes() == b"here"

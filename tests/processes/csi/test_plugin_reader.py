@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from msgspec.structs import replace
-from tests.processes.csi.view_node import ViewNode
+from tests.processes.csi.view_node import AWAY, ViewNode
 from tests.support.dataplane.node import Node, needs_fuse
 from tests.support.dataplane.readers import AS_USER, HERE, HOLDER, Giver, drop_page_cache, holder_of, table_of
 from tests.support.waiting import eventually
@@ -53,7 +53,7 @@ class ReadingNode:
         self.inside.prepare()
         self.view = ViewNode(node, here={"here"})
         self.giver = Giver(node.root, "giver")
-        put_blocks(self.giver.tier, {2: b"away"})
+        put_blocks(self.giver.tier, {AWAY: b"away"})
         node.root.chmod(0o755)
         self.holder = self.start("hold", AS_CLIENT)
         self.reader = self.start("run", "--node=node-a", "--patience=3")
@@ -184,7 +184,7 @@ def test_a_block_that_comes_under_a_running_pod_is_linked_by_the_next_plugin(rea
     reading.node.kill_plugin(signal.SIGKILL)
 
     reading.start_plugin()
-    put_blocks(reading.view.tier, {2: b"away"})
+    put_blocks(reading.view.tier, {AWAY: b"away"})
 
     eventually(lambda: is_link(volume / "train/away"), deadline=60)
     assert (volume / "train/away").read_text() == "away"
@@ -268,7 +268,7 @@ def test_a_pod_reads_on_when_two_of_the_processes_behind_its_volume_are_killed_a
 ) -> None:
     """Neither a worker nor a master of the cache runs in this node: each pair is killed with both of them dead."""
     second = Giver(reading.node.root, "second")
-    put_blocks(second.tier, {2: b"away"})
+    put_blocks(second.tier, {AWAY: b"away"})
     second.process.start()
     reading.start_plugin()
     volume = reading.publish()

@@ -4,7 +4,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.processes.csi.view_node import ViewNode
+from tests.processes.csi.view_node import AWAY, ViewNode
 from tests.support.dataplane.node import Node
 from tests.support.waiting import eventually
 from tests.unit.node.csi.views.builders import is_link, needs_overlays, put_blocks
@@ -30,7 +30,7 @@ def test_a_tier_elsewhere_has_views_that_a_new_plugin_keeps_in_step(node: Node, 
     assert (volume / "train/here").stat().st_ino == (view.tier / "agent/spool/1").stat().st_ino
     assert (volume / "train/away").read_text() == "AWAY"
     node.kill_plugin(signal.SIGKILL)
-    put_blocks(view.tier, {2: b"away"})
+    put_blocks(view.tier, {AWAY: b"away"})
     node.start_plugin()
     eventually(lambda: is_link(volume / "train/away"), deadline=60)
     assert (volume / "train/away").read_text() == "away"
@@ -41,7 +41,7 @@ def test_a_tier_elsewhere_has_views_that_a_new_plugin_keeps_in_step(node: Node, 
 def test_a_second_tier_of_the_same_file_system_is_linked_too(node: Node, tier: Path) -> None:
     (tier / "second").mkdir()
     view = ViewNode(node, here={"here"}, tiers=[tier, tier / "second"])
-    put_blocks(node.inside(tier / "second"), {2: b"away"})
+    put_blocks(node.inside(tier / "second"), {AWAY: b"away"})
     view.mount_client()
     node.start_plugin()
 
@@ -59,7 +59,7 @@ def test_what_a_tier_on_another_file_system_holds_is_read_remotely_and_the_log_s
     memory.mkdir()
     node.run("mount", "-t", "tmpfs", "memory", str(memory))
     view = ViewNode(node, here={"here"}, tiers=[tier, memory])
-    put_blocks(node.inside(memory), {2: b"away"})
+    put_blocks(node.inside(memory), {AWAY: b"away"})
     view.mount_client()
     node.start_plugin()
 

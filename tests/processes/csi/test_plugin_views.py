@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
-from tests.processes.csi.view_node import ViewNode
+from tests.processes.csi.view_node import AWAY, HERE, ViewNode
 from tests.support.dataplane.node import Node, needs_fuse
 from tests.support.waiting import eventually
 from tests.unit.node.csi.views.builders import drop_block, is_link, needs_overlays, put_blocks, refuse_block
@@ -74,7 +74,7 @@ def test_a_walk_finds_the_datasets_own_files_and_folders_only(partial: ViewNode)
 def test_a_running_pod_sees_a_block_that_came_later(partial: ViewNode) -> None:
     volume = partial.publish()
 
-    put_blocks(partial.tier, {2: b"away"})
+    put_blocks(partial.tier, {AWAY: b"away"})
 
     eventually(lambda: is_link(volume / "train/away"), deadline=60)
     assert (volume / "train/away").read_text() == "away"
@@ -88,7 +88,7 @@ def test_a_running_pod_loses_a_block_that_the_agent_has_refused_to_the_client(no
     volume = view.publish()
     assert (volume / "train/here").read_text() == "here"
 
-    refuse_block(view.tier, 1)
+    refuse_block(view.tier, HERE)
 
     eventually(lambda: (volume / "train/here").read_text() == "HERE", deadline=60, retry_on=(OSError,))
     assert (volume / "train/away").read_text() == "away"
@@ -172,13 +172,13 @@ def test_a_plugin_that_was_killed_disturbs_no_reader_and_goes_on(partial: ViewNo
         assert reader.read() == "here"
 
     assert partial.node.mounts(partial.node.target()) == before
-    put_blocks(partial.tier, {2: b"away"})
+    put_blocks(partial.tier, {AWAY: b"away"})
     eventually(lambda: is_link(volume / "train/away"), deadline=60)
 
 
 def test_a_pod_keeps_a_block_that_its_client_could_not_replace(whole: ViewNode) -> None:
     volume = whole.publish()
-    drop_block(whole.tier, 1)
+    drop_block(whole.tier, HERE)
 
     eventually(
         lambda: "their bytes stay on its disk while pods use the view" in whole.node.log(),

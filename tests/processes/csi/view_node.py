@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.support.dataplane.node import Node
-from tests.unit.node.csi.views.builders import PATH, builder_of, listed, put_blocks
+from tests.unit.node.csi.views.builders import PATH, builder_of, id_of, listed, put_blocks
 
 from tdcs.api import names
 from tdcs.model.manifest import Manifest
@@ -14,6 +14,9 @@ from tdcs.node.csi.volume import VolumeFolder
 
 FILES = ("here", "away")
 """Of the dataset, in its folder `train`; a block has the file's name as its content."""
+_LISTED = {name: listed(f"train/{name}", 4) for name in FILES}
+BLOCKS = {name: id_of(file) for name, file in _LISTED.items()}
+HERE, AWAY = BLOCKS["here"], BLOCKS["away"]
 
 
 class ViewNode:
@@ -25,7 +28,7 @@ class ViewNode:
         self.tiers = ",".join(map(str, tiers))
         self.tier = node.inside(tiers[0] if tiers else node.cache_root / "default")
         content = bytearray()
-        builder = builder_of(*(listed(f"train/{name}", 4, first_block=i) for i, name in enumerate(FILES, 1)))
+        builder = builder_of(*_LISTED.values())
         volume = VolumeFolder(
             cluster="default",
             parts=tuple(PATH.strip("/").split("/")),
@@ -38,7 +41,7 @@ class ViewNode:
         (version / "manifest").write_bytes(content)
         manifest = Manifest(bytes(content), digest=self.digest)
         self.numbers = {os.fsdecode(manifest.file_path(file)): file for file in range(len(FILES))}
-        put_blocks(self.tier, {i: name.encode() for i, name in enumerate(FILES, 1) if name in here})
+        put_blocks(self.tier, {BLOCKS[name]: name.encode() for name in here})
 
     def mount_client(self, text: Callable[[str], str] = str.upper) -> None:
         """Mount what stands in for the remote-read client, which has another text of each file than its block."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,6 @@ import numpy.typing as npt
 import pytest
 
 from tdcs.model.block_identity import identity_of, mount_key
-from tdcs.model.cache_engine import Block, CachedFile
 from tdcs.model.manifest import Manifest
 from tdcs.model.manifest_builder import ManifestBuilder
 from tdcs.node.agent.blocks.inventory import Inventory
@@ -29,18 +29,10 @@ Ids = npt.NDArray[np.int64]
 MOUNTS, EACH = 40, 50
 
 
-def manifest_of(path: str, ids: list[int]) -> Manifest:
-    """Files of one block each, with these ids."""
+def manifest_of(path: str, files: Iterable[int]) -> Manifest:
+    """Files of one block each, with these numbers."""
     builder = ManifestBuilder(path=path, source="s3://b")
-    builder.add(
-        CachedFile(
-            path=f"f{identity:016}",
-            length=100,
-            tag='"x"',
-            blocks=(Block(id=identity, length=100, offset=0, source_path="", mount_id=1),),
-        )
-        for identity in ids
-    )
+    builder.add_listed((f"f{number:04}".encode(), 100, b'"x"') for number in files)
     return builder.manifest()
 
 
@@ -88,14 +80,14 @@ def test_what_appears_and_goes_in_many_mounts_is_known_and_looked_up_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rng = random.Random(3)
-    numbers = rng.sample(range(1 << 50), MOUNTS * EACH + 30)
-    ids = [numbers[place * EACH : (place + 1) * EACH] for place in range(MOUNTS)]
     lock, room = threading.RLock(), Room(capacity=1 << 50, free=lambda: 1 << 50)
     works = [MountWork(path=f"/datasets/{place}", lock=lock, room=room) for place in range(MOUNTS)]
-    for work, mine in zip(works, ids, strict=True):
-        work.opened(Ledger(manifest_of(work.path, mine)))
-    strangers = set(numbers[-30:])
-    disk = Disk([work.ledger.manifest for work in works if work.ledger is not None], others=strangers)
+    manifests = [manifest_of(work.path, range(EACH)) for work in works]
+    for work, manifest in zip(works, manifests, strict=True):
+        work.opened(Ledger(manifest))
+    ids: list[list[int]] = [manifest.block_ids.tolist() for manifest in manifests]
+    strangers = set(rng.sample(range(1 << 50), 30))
+    disk = Disk(manifests, others=strangers)
     inventory = Inventory(disk=disk, room=room, lock=lock)  # type: ignore[arg-type]
     asked = list[int]()
     among = Manifest.blocks_among
@@ -118,35 +110,39 @@ def test_what_appears_and_goes_in_many_mounts_is_known_and_looked_up_once(
     asked.clear()
     inventory.look(works)
     assert set(asked) <= {0}, "nothing is looked up again"
-    newer = manifest_of(works[0].path, ids[0][10:])
+    newer = manifest_of(works[0].path, range(10, EACH))
     works[0].opened(Ledger(newer))
     inventory.look(works)
     assert works[0].ledger is not None
     found = set(newer.block_ids[works[0].ledger.right_blocks()].tolist())
-    assert found == set(ids[0][10:]) & disk.in_spool
+    assert found == set(ids[0]) & set(newer.block_ids.tolist()) & disk.in_spool
+    assert 0 < len(found) < EACH - 10
 
 
 @pytest.mark.parametrize(("blocks", "asked"), [(1, 3), (100, 1), (100, 5), (100, 90), (100, 2_000), (5, 0)])
 def test_ids_are_found_whichever_side_has_more_of_them(blocks: int, asked: int) -> None:
     rng = random.Random(blocks * asked)
-    mine = rng.sample(range(1, 5_000), blocks)
-    manifest = manifest_of("/m", mine)
-    ids = np.array(sorted(rng.sample(range(1, 5_000), asked)), dtype=np.int64)
+    manifest = manifest_of("/m", range(blocks))
+    mine = rng.sample(manifest.block_ids.tolist(), min(asked // 2, blocks))
+    others = rng.sample(range(1 << 62), asked - len(mine))
+    ids = np.array(sorted([*mine, *others]), dtype=np.int64)
     places, numbers = manifest.blocks_among(ids)
     expected = manifest.blocks_at(ids)
     found = np.full(len(ids), -1)
     found[places] = numbers
     assert found.tolist() == expected.tolist()
+    assert len(places) == len(mine)
 
 
 def test_a_ledger_that_is_replaced_during_a_look_gets_what_the_folders_have() -> None:
     lock, room = threading.RLock(), Room(capacity=1 << 50, free=lambda: 1 << 50)
     work = MountWork(path="/m", lock=lock, room=room)
-    work.opened(Ledger(manifest_of("/m", [5, 6, 7])))
-    newer = manifest_of("/m", [4, 5, 6, 7])
+    work.opened(Ledger(manifest_of("/m", [1, 2, 3])))
+    newer = manifest_of("/m", [0, 1, 2, 3])
     disk = Disk([newer], others=set())
     inventory = Inventory(disk=disk, room=room, lock=lock)  # type: ignore[arg-type]
-    disk.in_spool = {5, 7}
+    _, first, _, last = newer.block_ids.tolist()
+    disk.in_spool = {first, last}
     inventory.look([work])
     late = SimpleNamespace(done=False)
     look_up = inventory._look_up
@@ -163,4 +159,4 @@ def test_a_ledger_that_is_replaced_during_a_look_gets_what_the_folders_have() ->
     inventory.look([work])
     assert work.ledger is not None
     assert work.ledger.looked_at
-    assert newer.block_ids[work.ledger.right_blocks()].tolist() == [5, 7]
+    assert newer.block_ids[work.ledger.right_blocks()].tolist() == [first, last]

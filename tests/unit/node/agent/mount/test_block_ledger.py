@@ -14,7 +14,7 @@ import pytest
 
 from tdcs.model import slots
 from tdcs.model.agent_state import ALL_SLOTS, NO_SLOTS, Assignment, Part, Peer, SourceAccess
-from tdcs.model.cache_engine import Block, CachedFile
+from tdcs.model.file_blocks import Cut
 from tdcs.model.manifest import Manifest
 from tdcs.model.manifest_builder import ManifestBuilder
 from tdcs.node.agent.mount.block_ledger import Ledger
@@ -26,18 +26,11 @@ PEER = Peer(node="n", address="127.0.0.1:1", slots=ALL_SLOTS)
 
 def manifest_of(files: int, *, blocks: int = 3) -> Manifest:
     """Files in three folders with none to so many blocks."""
-    builder = ManifestBuilder(path="/datasets/1", source="s3://b")
-
-    def listed(number: int) -> CachedFile:
-        folder, count = ("a", "b/c", "d")[number % 3], number % (blocks + 1)
-        pieces = tuple(
-            Block(id=number * 64 + place + 1, length=10, offset=10 * place, source_path="", mount_id=1)
-            for place in range(count)
-        )
-        length = sum(piece.length for piece in pieces)
-        return CachedFile(path=f"{folder}/{number:05}", length=length, blocks=pieces, tag='"x"')
-
-    builder.add(listed(number) for number in range(files))
+    builder = ManifestBuilder(path="/datasets/1", source="s3://b", cut=Cut(10, 10))
+    builder.add_listed(
+        (f"{('a', 'b/c', 'd')[number % 3]}/{number:05}".encode(), 10 * (number % (blocks + 1)), b'"x"')
+        for number in range(files)
+    )
     return builder.manifest()
 
 

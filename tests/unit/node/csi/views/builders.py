@@ -1,17 +1,18 @@
 """Listings and worker folders for tests of views."""
 
-import itertools
 import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from tests.support.dataplane.agents import ListedFile
 
 from tdcs.api import names
-from tdcs.model.cache_engine import Block, CachedFile
+from tdcs.model.file_blocks import Cut
+from tdcs.model.file_ids import FileIds
 from tdcs.model.manifest import Manifest
-from tdcs.model.manifest_builder import ManifestBuilder
+from tdcs.model.manifest_builder import ManifestBuilder, own_block_id
 from tdcs.node.agent.disk.refused_blocks import RefusedBlocks
 from tdcs.node.agent.disk.shutdown_mark import ShutdownMark
 from tdcs.node.csi.views.block_store import Store
@@ -33,38 +34,28 @@ needs_overlays = pytest.mark.skipif(
     bool(_overlays_unsupported()),
     reason="views cannot be overlays here: see tdcs.node.csi.views.overlay.unsupported",
 )
-PATH = "/datasets/0123456789abcdef"
+PATH, SOURCE = "/datasets/0123456789abcdef", "s3://b"
 
 
-def listed(path: str, *lengths: int, first_block: int = 1, tag: str = "") -> CachedFile:
-    """A file with a block of each of these lengths."""
-    offsets = itertools.accumulate(lengths, initial=0)
-    return CachedFile(
-        path=path,
-        length=sum(lengths),
-        blocks=tuple(
-            Block(
-                id=first_block + number,
-                length=length,
-                offset=offset,
-                source_path=f"s3://b/{path}",
-                mount_id=1,
-            )
-            for number, (length, offset) in enumerate(zip(lengths, offsets, strict=False))
-        ),
-        tag=tag,
-    )
+def listed(path: str, length: int = 0, *, tag: str = "") -> ListedFile:
+    """A file as its source lists it. One of eight bytes or more has several blocks, of four bytes each."""
+    return ListedFile(path.encode(), length, tag.encode())
 
 
-def manifest_of(*files: CachedFile) -> Manifest:
+def id_of(file: ListedFile) -> int:
+    """The id of a file's first block."""
+    return own_block_id(FileIds(mount=PATH, source=SOURCE).of(**file._asdict()), 0)
+
+
+def manifest_of(*files: ListedFile) -> Manifest:
     """The manifest of a dataset with these files."""
     return builder_of(*files).manifest()
 
 
-def builder_of(*files: CachedFile) -> ManifestBuilder:
+def builder_of(*files: ListedFile) -> ManifestBuilder:
     """What makes it."""
-    builder = ManifestBuilder(path=PATH, source="s3://b")
-    builder.add(files)
+    builder = ManifestBuilder(path=PATH, source=SOURCE, cut=Cut(whole=7, block=4))
+    builder.add_listed(files)
     return builder
 
 

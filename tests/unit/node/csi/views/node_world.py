@@ -14,6 +14,7 @@ from tdcs.api import names
 from tdcs.engine.confined_path import plain_folder
 from tdcs.listing.folder import ManifestFolder
 from tdcs.model.cache_engine import Source
+from tdcs.model.manifest_format import decoded
 from tdcs.node.csi.hang_guard import HangGuard
 from tdcs.node.csi.views.node_views import NodeViews
 from tdcs.node.csi.views.reader_client import ReaderClient
@@ -85,8 +86,10 @@ class World:
 
     async def load(self) -> dict[str, int]:
         """Put every block that is missing onto the node; their ids by file."""
-        found = {file.path: file.blocks async for page in self.engine.files(path=PATH) for file in page}
-        ids = {path: blocks[0].id for path, blocks in found.items() if blocks}
+        digest = (await self.engine.versions())[PATH]
+        manifest = ManifestFolder(self.tier / names.AGENT_MANIFESTS).open(digest)
+        paths = [decoded(manifest.file_path(manifest.file_of(block))) for block in range(manifest.blocks)]
+        ids = dict(zip(paths, manifest.block_ids.tolist(), strict=True))
         missing = [path for path in ids if not (self.tier / names.AGENT_SPOOL / str(ids[path])).exists()]
         put_blocks(
             self.tier,

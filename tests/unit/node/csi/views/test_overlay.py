@@ -20,6 +20,7 @@ from tests.support.waiting import eventually_async
 from tests.unit.node.csi.views.builders import (
     PATH,
     drop_block,
+    id_of,
     listed,
     manifest_of,
     needs_overlays,
@@ -46,20 +47,19 @@ from tdcs.node.reader.registration import write_atomically
 
 pytestmark = needs_overlays
 
+FILE_HERE, FILE_AWAY = listed("d/here", 4), listed("d/away", 5)
+HERE, AWAY = id_of(FILE_HERE), id_of(FILE_AWAY)
+
 
 class Disk:
     """A tier with the tree of an overlay: the block of one of three files is on the node."""
 
     def __init__(self, tier: Path) -> None:
         self.tier, self.root = tier, tier / "tree"
-        self.manifest = manifest_of(
-            listed("d/here", 4, first_block=1),
-            listed("d/away", 5, first_block=2),
-            listed("parts", 4, 4, first_block=3),
-        )
+        self.manifest = manifest_of(FILE_HERE, FILE_AWAY, listed("parts", 8))
         self.numbers = {os.fsdecode(self.manifest.file_path(file)): file for file in range(3)}
         self.store = Store(tiers=[str(tier)], mount=PATH)
-        put_blocks(tier, {1: b"here"})
+        put_blocks(tier, {HERE: b"here"})
 
     def follow(self, *, release: bool = False) -> Tree:
         """A new process brings the tree into step."""
@@ -128,12 +128,12 @@ def test_a_placeholder_that_is_not_as_it_should_be_is_made_again(disk: Disk, bro
 
 def test_a_block_that_comes_takes_the_place_of_its_placeholder_and_goes_when_released(disk: Disk) -> None:
     disk.follow()
-    put_blocks(disk.tier, {2: b"away!"})
+    put_blocks(disk.tier, {AWAY: b"away!"})
     disk.follow()
     assert disk.number("d/away") is None
     assert (disk.root / "d/away").read_text() == "away!"
 
-    drop_block(disk.tier, 2)
+    drop_block(disk.tier, AWAY)
     disk.follow()
     assert (disk.root / "d/away").read_text() == "away!"
     disk.follow(release=True)
@@ -143,7 +143,7 @@ def test_a_block_that_comes_takes_the_place_of_its_placeholder_and_goes_when_rel
 def test_a_block_that_its_agent_refuses_is_a_placeholder_again(disk: Disk) -> None:
     disk.follow()
     assert (disk.root / "d/here").read_bytes() == b"here"
-    refuse_block(disk.tier, 1)
+    refuse_block(disk.tier, HERE)
     disk.follow()
     assert disk.number("d/here") == disk.numbers["d/here"]
 
@@ -157,9 +157,7 @@ def test_times_are_the_sources_on_every_node_and_stay_when_a_block_comes(
     nodes = [Disk(tmp_path / name) for name in ("first", "second")]
     for disk in nodes:
         disk.manifest = manifest_of(
-            listed("d/here", 4, first_block=1, tag=tag),
-            listed("d/away", 5, first_block=2, tag=tag),
-            listed("empty", tag=tag),
+            listed("d/here", 4, tag=tag), away := listed("d/away", 5, tag=tag), listed("empty", tag=tag)
         )
         disk.numbers = {os.fsdecode(disk.manifest.file_path(file)): file for file in range(3)}
 
@@ -170,11 +168,11 @@ def test_times_are_the_sources_on_every_node_and_stay_when_a_block_comes(
     for disk in nodes:
         disk.follow()
         assert times(disk) == expected
-    put_blocks(nodes[0].tier, {2: b"away!"})
+    put_blocks(nodes[0].tier, {id_of(away): b"away!"})
     nodes[0].follow()
     assert nodes[0].number("d/away") is None
     assert times(nodes[0]) == expected
-    drop_block(nodes[0].tier, 2)
+    drop_block(nodes[0].tier, id_of(away))
     nodes[0].follow(release=True)
     assert nodes[0].number("d/away") is not None
     assert times(nodes[0]) == expected
@@ -191,7 +189,7 @@ def test_an_overlay_shows_what_came_after_it_once_it_is_refreshed(disk: Disk, tm
         overlay.show(data=below, device="0:1")
         away = point / "d/away"
         assert (away.read_text(), away.stat().st_nlink) == ("outer", 1)
-        put_blocks(disk.tier, {2: b"inner"})
+        put_blocks(disk.tier, {AWAY: b"inner"})
         disk.follow()
         overlay.refresh()
         assert (away.read_text(), away.stat().st_nlink) == ("inner", 2)

@@ -13,6 +13,7 @@ from tests.unit.node.csi.views.builders import (
     ViewDisk,
     admit_block,
     drop_block,
+    id_of,
     is_link,
     is_placeholder,
     listed,
@@ -40,21 +41,18 @@ from tdcs.node.file_facts import FactsStore, FileFacts
 
 pytestmark = needs_overlays
 
+FILE_HERE, FILE_AWAY = listed("d/here", 4), listed("d/away", 4)
+HERE, AWAY = id_of(FILE_HERE), id_of(FILE_AWAY)
 STRANGE = ["with space", "ünïcode-ß-日本", "a:b", "100%", "new\nline", "x" * 255, "d:e/f g/%41"]
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> ViewDisk:
-    """Block 1 is on the node, block 2 is not, blocks 3 and 4 are one file's, the last file is empty."""
-    put_blocks(tmp_path, {1: b"here"})
+    """Of one file the block is on the node, of one it is not; one has two blocks, and the last one is empty."""
+    put_blocks(tmp_path, {HERE: b"here"})
     return ViewDisk(
         tmp_path,
-        manifest_of(
-            listed("d/here", 4, first_block=1),
-            listed("d/away", 4, first_block=2),
-            listed("parts", 4, 4, first_block=3),
-            listed("d/e/empty"),
-        ),
+        manifest_of(FILE_HERE, FILE_AWAY, listed("parts", 8), listed("d/e/empty")),
     )
 
 
@@ -63,7 +61,7 @@ def test_each_file_has_the_form_that_its_blocks_allow(disk: ViewDisk) -> None:
 
     here = disk.root / "d/here"
     assert here.read_text() == "here"
-    assert here.stat().st_ino == (disk.tier / names.AGENT_SPOOL / "1").stat().st_ino
+    assert here.stat().st_ino == (disk.tier / names.AGENT_SPOOL / str(HERE)).stat().st_ino
     assert is_placeholder(disk.root / "d/away")
     assert is_placeholder(disk.root / "parts")
     assert (disk.root / "d/e/empty").read_bytes() == b""
@@ -76,12 +74,12 @@ def test_nothing_in_the_tree_can_be_written_to_and_neither_can_the_block(disk: V
         assert stat.S_IMODE(os.stat(folder).st_mode) == 0o555
         for name in files:
             assert os.lstat(os.path.join(folder, name)).st_mode == stat.S_IFREG | 0o444
-    assert stat.S_IMODE((disk.tier / names.AGENT_SPOOL / "1").stat().st_mode) == 0o444
+    assert stat.S_IMODE((disk.tier / names.AGENT_SPOOL / str(HERE)).stat().st_mode) == 0o444
 
 
 def test_a_block_that_comes_replaces_the_way_to_the_client(disk: ViewDisk) -> None:
     disk.follow()
-    put_blocks(disk.tier, {2: b"away"})
+    put_blocks(disk.tier, {AWAY: b"away"})
 
     disk.follow()
 
@@ -91,12 +89,12 @@ def test_a_block_that_comes_replaces_the_way_to_the_client(disk: ViewDisk) -> No
 
 @pytest.mark.failure_mode("block-of-another-file", "cache-recreated-under-pods")
 def test_a_file_that_says_that_it_is_another_one_is_not_linked(disk: ViewDisk) -> None:
-    other = manifest_of(listed("another", 4, first_block=1))
+    other = manifest_of(listed("another", 4))
     facts = FactsStore(str(disk.tier))
-    block = str(disk.tier / names.AGENT_SPOOL / "1")
+    block = str(disk.tier / names.AGENT_SPOOL / str(HERE))
     facts.write(block, FileFacts(identity_of(other, 0), 4, 0))
     disk.follow()
-    assert is_placeholder(disk.root / "d/here"), "the master has given the id again"
+    assert is_placeholder(disk.root / "d/here"), "two blocks have one id"
 
     number = disk.manifest.file_at(b"d/here")
     assert number is not None
@@ -108,7 +106,7 @@ def test_a_file_that_says_that_it_is_another_one_is_not_linked(disk: ViewDisk) -
 
 def test_a_block_that_goes_is_kept_until_it_is_released(disk: ViewDisk) -> None:
     disk.follow()
-    drop_block(disk.tier, 1)
+    drop_block(disk.tier, HERE)
 
     disk.follow()
     assert (disk.root / "d/here").read_text() == "here"
@@ -120,48 +118,50 @@ def test_a_block_that_goes_is_kept_until_it_is_released(disk: ViewDisk) -> None:
 def test_a_block_that_was_loaded_again_is_not_kept_twice(disk: ViewDisk) -> None:
     disk.follow()
     with (disk.root / "d/here").open() as reader:
-        drop_block(disk.tier, 1)
-        put_blocks(disk.tier, {1: b"here"})
+        drop_block(disk.tier, HERE)
+        put_blocks(disk.tier, {HERE: b"here"})
         disk.follow()
 
-        assert (disk.root / "d/here").stat().st_ino == (disk.tier / names.AGENT_SPOOL / "1").stat().st_ino
+        assert (disk.root / "d/here").stat().st_ino == (
+            disk.tier / names.AGENT_SPOOL / str(HERE)
+        ).stat().st_ino
         assert reader.read() == "here"
 
 
 @pytest.mark.parametrize("dropped", [False, True])
 @pytest.mark.failure_mode("wrong-copy-read-natively")
 def test_no_view_links_a_block_that_its_agent_has_refused(disk: ViewDisk, dropped: bool) -> None:
-    refuse_block(disk.tier, 1)
+    refuse_block(disk.tier, HERE)
     disk.follow()
     assert is_placeholder(disk.root / "d/here")
 
-    admit_block(disk.tier, 1)
+    admit_block(disk.tier, HERE)
     disk.follow()
     assert (disk.root / "d/here").read_text() == "here"
 
-    refuse_block(disk.tier, 1)  # after it was linked
+    refuse_block(disk.tier, HERE)  # after it was linked
     if dropped:
-        drop_block(disk.tier, 1)  # a link that keeps a good block is left, this one is not
+        drop_block(disk.tier, HERE)  # a link that keeps a good block is left, this one is not
     disk.reopened()
     disk.follow()
     assert is_placeholder(disk.root / "d/here")
 
-    put_blocks(disk.tier, {1: b"good"})
+    put_blocks(disk.tier, {HERE: b"good"})
     disk.follow()
     assert is_placeholder(disk.root / "d/here")
-    admit_block(disk.tier, 1)
+    admit_block(disk.tier, HERE)
     disk.follow()
     assert (disk.root / "d/here").read_text() == "good"
 
 
 @pytest.mark.parametrize("name", ["", "99", "not a block"])
 def test_what_is_next_to_refused_blocks_does_no_harm(disk: ViewDisk, name: str) -> None:
-    refuse_block(disk.tier, 2)
+    refuse_block(disk.tier, AWAY)
     folder = disk.tier / names.refused_folder(mount=PATH)
     if name:
         (folder / name).touch()
     else:
-        (folder / "2").unlink()
+        (folder / str(AWAY)).unlink()
         folder.rmdir()
         folder.symlink_to("/etc")
     disk.follow()
@@ -170,14 +170,14 @@ def test_what_is_next_to_refused_blocks_does_no_harm(disk: ViewDisk, name: str) 
 
 @pytest.mark.parametrize("content", [b"", b"short"[:3], b"longer than it was listed"])
 def test_a_block_of_another_length_is_not_linked_and_named(disk: ViewDisk, content: bytes) -> None:
-    put_blocks(disk.tier, {2: content})
+    put_blocks(disk.tier, {AWAY: content})
 
     outcome = disk.follow()
 
-    assert outcome.wrong_length == (2,)
+    assert outcome.wrong_length == (AWAY,)
     assert is_placeholder(disk.root / "d/away")
-    assert disk.follow().wrong_length == (2,)
-    put_blocks(disk.tier, {2: b"good"})
+    assert disk.follow().wrong_length == (AWAY,)
+    put_blocks(disk.tier, {AWAY: b"good"})
     assert disk.follow().wrong_length == ()
     assert (disk.root / "d/away").read_text() == "good"
 
@@ -185,7 +185,7 @@ def test_a_block_of_another_length_is_not_linked_and_named(disk: ViewDisk, conte
 def test_a_link_in_the_workers_folder_is_not_taken_for_a_block(disk: ViewDisk) -> None:
     secret = disk.tier / "secret"
     secret.write_text("1234")
-    (disk.tier / names.AGENT_SPOOL / "2").symlink_to(secret)
+    (disk.tier / names.AGENT_SPOOL / str(AWAY)).symlink_to(secret)
 
     disk.follow()
 
@@ -253,9 +253,9 @@ def test_a_tree_that_was_made_half_is_completed(disk: ViewDisk) -> None:
 
 
 def test_names_of_all_kinds_have_links_and_placeholders(tmp_path: Path) -> None:
-    put_blocks(tmp_path, {number: b"%d" % number for number in range(0, len(STRANGE), 2)})
-    manifest = manifest_of(*(listed(name, 1, first_block=number) for number, name in enumerate(STRANGE)))
-    disk = ViewDisk(tmp_path, manifest)
+    files = [listed(name, 1) for name in STRANGE]
+    put_blocks(tmp_path, {id_of(file): b"%d" % number for number, file in enumerate(files) if not number % 2})
+    disk = ViewDisk(tmp_path, manifest_of(*files))
 
     disk.follow()
 
@@ -267,8 +267,9 @@ def test_names_of_all_kinds_have_links_and_placeholders(tmp_path: Path) -> None:
 
 @pytest.mark.failure_mode("node-power-lost-with-lying-disk")
 def test_nothing_is_linked_before_the_agent_has_made_the_store_ready(tmp_path: Path) -> None:
-    put_blocks(tmp_path, {1: b"content"})
-    manifest = manifest_of(listed("a", 7))
+    file = listed("a", 7)
+    put_blocks(tmp_path, {id_of(file): b"content"})
+    manifest = manifest_of(file)
     store = Store(tiers=[str(tmp_path)], mount=PATH)
     (tmp_path / names.AGENT_BOOT).write_text("of the run of the kernel that ended without power\n")
     assert not store.scan(manifest=manifest, kinds=kinds_of(manifest)).local.any()
@@ -372,7 +373,7 @@ def test_the_stamp_changes_with_every_block(tmp_path: Path, monkeypatch: pytest.
     assert store.stamp() == 0
     seen = {0}
     for folder in (names.AGENT_SPOOL, names.AGENT_WHOLE):
-        put_blocks(tmp_path, {1: b"x"}, folder=folder)
+        put_blocks(tmp_path, {HERE: b"x"}, folder=folder)
         change(folder)
         assert store.stamp() == -1  # too young to be relied on
         os.utime(tmp_path / names.AGENT_BOOT, (1, 1))
@@ -380,7 +381,7 @@ def test_the_stamp_changes_with_every_block(tmp_path: Path, monkeypatch: pytest.
             os.utime(tmp_path / folder, (second, second))
             assert store.stamp() == store.stamp() not in {-1, *seen}
             seen.add(store.stamp())
-    refuse_block(tmp_path, 1)
+    refuse_block(tmp_path, HERE)
     change(names.refused_folder(mount=PATH))
     assert store.stamp() == -1
     os.utime(tmp_path / names.refused_folder(mount=PATH), (3, 3))
