@@ -186,9 +186,8 @@ class TwinWork:
             raise CannotError("Missing", "the source has it no more")
         if now != file_bytes:
             raise CannotError("Changed", "it has changed at the source since it was listed")
-        found = self._engine.state.block(block_id)
-        if found is not None and self._engine.refuse is not None:
-            reason = self._engine.refuse(node.name, found)
+        if self._engine.refuse is not None:
+            reason = self._engine.refuse(node.name, f"{uri}/{path}")
             if reason is not None:
                 raise CannotError("Unreadable", reason)
 

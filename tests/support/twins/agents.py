@@ -39,6 +39,7 @@ from tdcs.model.agent_state import (
 from tdcs.model.cache_engine import SourceError
 from tdcs.model.file_blocks import block_count
 from tdcs.model.manifest import Manifest
+from tdcs.model.manifest_format import encoded
 
 RATE_SECONDS = 1.0
 CALL_SECONDS = 5.0
@@ -105,8 +106,13 @@ class MemoryAgents(TwinWork):
 
     def read(self, node: str, *, path: str, files: Sequence[str]) -> None:
         """Jobs on a node read files, and its worker keeps them."""
-        known = self._engine.state.mounts[path].known or {}
-        self._engine.cache(worker=node, blocks=[block for name in files for block in known[name][1]])
+        manifest = self._manifests(self._engine.known_versions[path])
+        held = self._engine.state.live_worker(node).blocks
+        for name in files:
+            file = manifest.file_at(encoded(name))
+            assert file is not None
+            for block in manifest.blocks_of(file):
+                held[int(manifest.block_ids[block])] = int(manifest.block_lengths[block])
 
     # The protocol.
 
@@ -196,8 +202,10 @@ class MemoryAgents(TwinWork):
             known = TwinMount(assignment=assignment, manifest=self._manifests(assignment.manifest))
             self._begin(node, assignment.mount, known)
         elif known.assignment.manifest != assignment.manifest:
-            # What was of the version before, and is of none now, is removed by the master with its file.
+            outdated = set(known.manifest.block_ids.tolist())
             known.manifest, known.failed, known.waiting = self._manifests(assignment.manifest), {}, {}
+            for block in outdated - set(known.manifest.block_ids.tolist()):
+                self._remove(node, block)
             known.looked_up = {}
         known.assignment = assignment
         known.selections = {}

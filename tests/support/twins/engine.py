@@ -1,8 +1,8 @@
 """An engine without a cache behind it: the twin of the real one, for tests and simulation.
 
 It keeps the contract of `tdcs.model.cache_engine` (the same tests run on both), and lets a test say what the
-world does: which files a source holds, how long an operation takes, when a worker dies, which block cannot be
-read.
+world does: which files a source holds, how long an operation takes, when a worker dies, which file cannot be
+read. Sources are listed here, too: what an operator's lister does.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from tests.support.twins.engine_state import Files, MemoryState, MemoryWorker
 
 from tdcs.api import names
 from tdcs.model.cache_engine import (
-    Block,
-    CachedFile,
     Credentials,
     EngineUnavailableError,
     KeysRefusedError,
@@ -41,6 +39,7 @@ from tdcs.model.source_paths import (
 )
 
 _MIB = 1 << 20
+_PAGE = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,10 +80,10 @@ class MemoryEngine:
         workers: Worker name to capacity in bytes.
         credentials: Source URI to the key pair, or all key pairs, that may read it. URIs that are not here accept any.
         block_size: Bytes; files are cut at its multiples.
-        page_size: Files a page of a listing.
         before: Awaited before each operation: sleep in it, raise from it, or record.
         source_rate: Bytes a second that all sources together give the agents; None for no limit. May be changed.
-        refuse: Asked for each block that an agent reads from the source; a returned sentence makes that fail with it.
+        refuse: Asked for each block that an agent reads, with the worker and the URI of the file; a returned sentence
+            makes that fail with it.
 
     Attributes:
         source_bytes_read: Bytes that agents have read from sources.
@@ -98,9 +97,8 @@ class MemoryEngine:
         workers: Mapping[str, int],
         credentials: Mapping[str, Credentials | Collection[Credentials]] | None = None,
         block_size: int = 64 * _MIB,
-        page_size: int = 1000,
         before: Callable[[Operation], Awaitable[None]] | None = None,
-        refuse: Callable[[str, Block], str | None] | None = None,
+        refuse: Callable[[str, str], str | None] | None = None,
         source_rate: float | None = None,
     ) -> None:
         self.sources = {canonical_uri(uri): files for uri, files in sources.items()}
@@ -108,7 +106,6 @@ class MemoryEngine:
             canonical_uri(uri): pairs for uri, pairs in (credentials or {}).items()
         }
         self.block_size = block_size
-        self.page_size = page_size
         self.before = before
         self.refuse = refuse
         self.source_rate = source_rate
@@ -137,10 +134,6 @@ class MemoryEngine:
         now = asyncio.get_running_loop().time()
         self._gives_again_at = max(self._gives_again_at, now) + length / self.source_rate
         await asyncio.sleep(self._gives_again_at - now)
-
-    def cache(self, *, worker: str, blocks: Iterable[Block]) -> None:
-        """Let a worker hold these blocks, as when a job has read them."""
-        self.state.live_worker(worker).blocks.update({block.id: block.length for block in blocks})
 
     def holdings(self, *, worker: str) -> Mapping[int, int]:
         """Block ids that a worker holds, with their lengths; of a lost worker too."""
@@ -175,39 +168,13 @@ class MemoryEngine:
 
     async def unmount(self, *, path: str) -> None:
         await self._announce(Operation(name="unmount", path=path))
-        mount = self.state.mounts.pop(path, None)
-        if mount is None:
-            return
+        self.state.mounts.pop(path, None)
         self.known_versions.pop(path, None)
-        for _length, blocks in (mount.known or {}).values():
-            self.state.forget(blocks)
 
     async def mounts(self) -> Mapping[str, str]:
         await self._announce(Operation(name="mounts"))
         made = {path: mount.uri for path, mount in self.state.mounts.items()}
         return dict(sorted({**self._attempted, **made}.items()))
-
-    async def files(self, *, path: str, refresh: bool = False) -> AsyncIterator[list[CachedFile]]:
-        await self._announce(Operation(name="files", path=path))
-        mount = self.state.mount_at(path=path, attempted=f"list {path}")
-        if mount.known is None or refresh:
-            self._check_keys(mount.credentials, uri=mount.uri, attempted=f"list {path}", path=path)
-            self.state.learn(
-                mount=mount,
-                files=self.source_files(uri=mount.uri, path=path),
-                block_size=self.block_size,
-            )
-        known = dict(sorted((mount.known or {}).items(), key=lambda item: item[0].split("/")))
-        for batch in _pages(known, self.page_size):
-            yield [
-                CachedFile(
-                    path=name,
-                    length=length,
-                    blocks=tuple(self.state.located(block) for block in blocks),
-                    tag=f'"{mount.mount_id}-{blocks[0].id if blocks else 0}"',
-                )
-                for name, (length, blocks) in batch
-            ]
 
     async def retire(self, *, worker: str) -> None:
         await self._announce(Operation(name="retire", worker=worker))
@@ -230,7 +197,8 @@ class MemoryEngine:
 
     async def set_version(self, *, path: str, version: str) -> None:
         await self._announce(Operation(name="set_version", path=path))
-        self.known_versions[checked_path(path)] = version
+        self.state.mount_at(path=checked_path(path), attempted=f"publish the version of {path}")
+        self.known_versions[path] = version
 
     async def versions(self) -> Mapping[str, str]:
         await self._announce(Operation(name="versions"))
@@ -244,6 +212,21 @@ class MemoryEngine:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
+
+    # What the operator's lister asks for.
+
+    async def files(
+        self, *, path: str, refresh: bool = False
+    ) -> AsyncIterator[list[tuple[bytes, int, bytes]]]:
+        """Path, length and tag of each file, in pages: as they were listed before unless `refresh`."""
+        await self._announce(Operation(name="files", path=path))
+        mount = self.state.mount_at(path=path, attempted=f"list {path}")
+        if mount.known is None or refresh:
+            self._check_keys(mount.credentials, uri=mount.uri, attempted=f"list {path}", path=path)
+            self.state.learn(mount=mount, files=self.source_files(uri=mount.uri, path=path))
+        known = iter(sorted((mount.known or {}).items(), key=lambda item: item[0].split("/")))
+        while page := list(itertools.islice(known, _PAGE)):
+            yield [(encoded(name), length, tag.encode()) for name, (length, tag) in page]
 
     async def _announce(self, operation: Operation) -> None:
         if not self.available:
@@ -321,11 +304,3 @@ class MemoryEngine:
                 if found:
                     return found
         return None
-
-
-def _pages(
-    known: Mapping[str, tuple[int, tuple[Block, ...]]], size: int
-) -> Iterable[list[tuple[str, tuple[int, tuple[Block, ...]]]]]:
-    items = iter(known.items())
-    while page := list(itertools.islice(items, size)):
-        yield page

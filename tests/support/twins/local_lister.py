@@ -8,10 +8,12 @@ from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.path_patterns import matcher_of
 from tdcs.listing.result import Listed
 from tdcs.model.cache_engine import NoSuchPathError
+from tdcs.model.file_blocks import Cut
 from tdcs.model.file_folders import FolderCounter
 from tdcs.model.file_selection import selection_of
 from tdcs.model.listing_limit import LimitCount, ListingLimit
 from tdcs.model.manifest_builder import ManifestBuilder
+from tdcs.model.manifest_format import decoded
 
 
 class LocalLister:
@@ -32,10 +34,10 @@ class LocalLister:
             source=mount.uri,
             scratch=self._folder.scratch,
             is_taken=matcher_of(selection_of(mount.uri, mount.options)),
+            cut=Cut(self._engine.block_size, self._engine.block_size),
         )
-        count = LimitCount(limit, subject=mount.uri, path=path)
-        folders = FolderCounter()
+        count, folders = LimitCount(limit, subject=mount.uri, path=path), FolderCounter()
         async for page in self._engine.files(path=path, refresh=refresh):
-            count_files(count, ((file.path, file.length) for file in page), folders=folders)
-            builder.add(page)
+            count_files(count, ((decoded(name), length) for name, length, _ in page), folders=folders)
+            builder.add_listed(page)
         return Listed(digest=self._folder.write(builder), **builder.summary._asdict())

@@ -7,30 +7,11 @@ from tests.support.kube.objects import with_roles
 
 from tdcs.api.dataset import Dataset
 from tdcs.api.trainingjob import TrainingJobSpec
-from tdcs.model.cache_engine import Block, CachedFile, WorkerInfo
+from tdcs.model.cache_engine import WorkerInfo
 from tdcs.model.kube_objects import Object
 
 GIB = 1 << 30
 NOW = "2026-01-01T00:00:00Z"
-
-
-def block(number: int, *, length: int = 10, workers: tuple[str, ...] = ()) -> Block:
-    """A block that is on `workers`."""
-    return Block(
-        id=number,
-        length=length,
-        offset=0,
-        source_path=f"s3://b/{number}",
-        mount_id=1,
-        workers=frozenset(workers),
-    )
-
-
-def file(number: int, *, length: int = 10, workers: tuple[str, ...] = ()) -> CachedFile:
-    """A file of one block."""
-    return CachedFile(
-        path=f"{number:04d}", length=length, blocks=(block(number, length=length, workers=workers),)
-    )
 
 
 def worker(name: str, *, capacity: int = GIB, used: int = 0, live: bool = True) -> WorkerInfo:

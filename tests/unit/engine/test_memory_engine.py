@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping, Sequence
-
 import pytest
 from tests.support.twins.engine import MemoryEngine, Operation
-from tests.unit.engine.contract import BLOCK_SIZE, MIB, SMALL_CAPACITY, EngineContract, blocks_of, mounts
-from tests.unit.engine.contract.world import ListingEngine
+from tests.unit.engine.contract import SMALL_CAPACITY, EngineContract, mounts
 
-from tdcs.model.cache_engine import Block, Credentials, EngineUnavailableError, Source
+from tdcs.model.cache_engine import Credentials, Engine, EngineUnavailableError, NoSuchPathError, Source
 
 __all__ = ["mounts"]
 
+URI = "s3://bucket/data"
 GOOD = Credentials(access_key_id="an-account", secret_access_key="a-good-secret")
+BAD = Credentials(access_key_id="an-account", secret_access_key="a-wrong-secret")
 
 
 class MemoryWorld:
@@ -24,36 +22,17 @@ class MemoryWorld:
 
     def __init__(self) -> None:
         self.memory = MemoryEngine(
-            sources={},
+            sources={URI: {"a": 10, "deep/b": 20}, f"{URI}/deep": {"b": 20}},
             workers={self.large: 1 << 30, self.small: SMALL_CAPACITY},
-            block_size=BLOCK_SIZE,
+            credentials={URI: GOOD, f"{URI}/deep": GOOD},
         )
-        self.engine: ListingEngine = self.memory
-        self._buckets = (f"s3://bucket-{number}/data" for number in itertools.count())
-        self._files: dict[str, dict[str, int]] = {}
+        self.engine: Engine = self.memory
 
-    def source(self, files: Mapping[str, int]) -> Source:
-        uri = next(self._buckets)
-        self._files[uri] = dict(files)
-        self.memory.sources[uri] = lambda: self._files[uri]
-        self.memory.credentials[uri] = GOOD
-        return Source(uri=uri, credentials=GOOD)
-
-    def write(self, source: Source, name: str, length: int) -> None:
-        self._files[source.uri][name] = length
-
-    def remove(self, source: Source, name: str) -> None:
-        del self._files[source.uri][name]
-
-    def missing_source(self) -> Source:
-        return Source(uri="s3://nowhere", credentials=GOOD)
+    def source(self, below: str = "") -> Source:
+        return Source(uri=f"{URI}/{below}".rstrip("/"), credentials=GOOD)
 
     def refused(self, source: Source) -> Source:
-        wrong = Credentials(access_key_id="an-account", secret_access_key="a-wrong-secret")
-        return Source(uri=source.uri, options=source.options, credentials=wrong)
-
-    async def place(self, *, worker: str, blocks: Sequence[Block]) -> None:
-        self.memory.cache(worker=worker, blocks=blocks)
+        return Source(uri=source.uri, options=source.options, credentials=BAD)
 
     async def revive(self, worker: str) -> None:
         self.memory.set_worker(name=worker)
@@ -68,6 +47,11 @@ class TestMemoryEngine(EngineContract):
     """The shared promises."""
 
 
+async def listed(engine: MemoryEngine, path: str, *, refresh: bool = False) -> dict[bytes, tuple[int, bytes]]:
+    pages = [page async for page in engine.files(path=path, refresh=refresh)]
+    return {name: (length, tag) for page in pages for name, length, tag in page}
+
+
 async def test_it_announces_what_it_does_so_that_a_test_can_delay_or_fail_it() -> None:
     seen: list[Operation] = []
 
@@ -76,18 +60,22 @@ async def test_it_announces_what_it_does_so_that_a_test_can_delay_or_fail_it() -
 
     engine = MemoryEngine(sources={"s3://b": {"f": 3}}, workers={"n": 10}, before=before)
     await engine.mount(path="/d", source=Source(uri="s3://b"))
-    await blocks_of(engine, "/d")
+    await listed(engine, "/d")
     assert [operation.name for operation in seen] == ["mount", "ask_source", "files"]
 
 
-async def test_a_lost_worker_holds_nothing_until_it_comes_back() -> None:
-    engine = MemoryEngine(sources={"s3://b": {"f": 3}}, workers={"n": 10 * MIB})
+async def test_only_a_refresh_sees_what_changed_at_the_source() -> None:
+    engine = MemoryEngine(sources={"s3://b": {"kept": 3, "grown": 4, "gone": 5}}, workers={})
     await engine.mount(path="/d", source=Source(uri="s3://b"))
-    engine.cache(worker="n", blocks=await blocks_of(engine, "/d"))
-    engine.set_worker(name="n", live=False)
-    assert {block.workers for block in await blocks_of(engine, "/d")} == {frozenset()}
-    engine.set_worker(name="n", live=True)
-    assert {block.workers for block in await blocks_of(engine, "/d")} == {frozenset({"n"})}
+    before = await listed(engine, "/d")
+    engine.sources["s3://b"] = {"kept": 3, "grown": 9}
+    assert await listed(engine, "/d") == before
+    after = await listed(engine, "/d", refresh=True)
+    assert after.keys() == {b"kept", b"grown"}
+    assert after[b"kept"] == before[b"kept"]
+    assert after[b"grown"][1] != before[b"grown"][1], "another tag"
+    with pytest.raises(NoSuchPathError, match="/e"):
+        await listed(engine, "/e")
 
 
 async def test_an_engine_that_is_away_says_so_and_that_trying_again_may_help() -> None:

@@ -7,7 +7,7 @@ from tests.support.caches import MemoryCaches
 from tests.support.twins.engine import MemoryEngine
 from tests.unit.control.cluster import Cluster
 
-from tdcs.model.cache_engine import CachedFile, Source
+from tdcs.model.cache_engine import Source
 from tdcs.model.listing_limit import LimitCount, ListingLimit, SourcesSize
 
 LIMIT, SIZE = 100, 10
@@ -27,7 +27,7 @@ class CountingEngine(MemoryEngine):
         self.learned: list[int] = []
         self.counts = 0
 
-    def files(self, *, path: str, refresh: bool = False) -> AsyncIterator[list[CachedFile]]:
+    def files(self, *, path: str, refresh: bool = False) -> AsyncIterator[list[tuple[bytes, int, bytes]]]:
         if refresh:
             self.learned.append(self.now())
         return super().files(path=path, refresh=refresh)

@@ -8,6 +8,7 @@ import pytest
 from tests.support.programs.bucket_store import BucketStore, serving
 from tests.unit.control.builders import GIB
 from tests.unit.control.server import Server
+from tests.unit.engine.contract import SMALL_CAPACITY, EngineContract, mounts
 from tests.unit.kube.fake import error
 
 from tdcs.api import names
@@ -37,6 +38,8 @@ from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import CACHE_CLUSTERS, CONFIG_MAPS, Resource
 from tdcs.trust.settings import TrustSettings
 
+__all__ = ["mounts"]
+
 PATH, OTHER = "/datasets/0123456789abcdef", "/datasets/fedcba9876543210"
 PLACE = (names.SYSTEM_NAMESPACE, names.mounts_name(cluster="default"))
 
@@ -65,9 +68,9 @@ class Agents:
     async def close(self) -> None:
         return
 
-    def say(self, node: str, *, instance: str = "1") -> None:
+    def say(self, node: str, *, instance: str = "1", capacity: int = 10) -> None:
         self.known[node] = AgentState(
-            node=node, instance=instance, revision=1, capacity_bytes=10, used_bytes=3
+            node=node, instance=instance, revision=1, capacity_bytes=capacity, used_bytes=3
         )
 
 
@@ -105,6 +108,41 @@ async def world() -> AsyncIterator[World]:
         made = World(store)
         await made.create()
         yield made
+
+
+class ContractWorld:
+    """The same, as the tests of all engines ask for it."""
+
+    large, small = "a", "b"
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.engine: Engine = world.engine()
+        world.agents.say(self.large, capacity=GIB)
+        world.agents.say(self.small, capacity=SMALL_CAPACITY)
+
+    def source(self, below: str = "") -> Source:
+        source = self._world.source
+        return alongside(source, uri=f"{source.uri}/{below}".rstrip("/"))
+
+    def refused(self, source: Source) -> Source:
+        refusal = (403, b"<Error><Code>SignatureDoesNotMatch</Code></Error>")
+        self._world.store.failures = dict.fromkeys(range(9), refusal)
+        return source
+
+    async def revive(self, worker: str) -> None:
+        self._world.agents.say(worker, instance="2", capacity=SMALL_CAPACITY)
+
+
+class TestNativeEngine(EngineContract):
+    """The shared promises."""
+
+    @pytest.fixture
+    async def world(self) -> AsyncIterator[ContractWorld]:
+        async with serving(BucketStore(keys=[b"data/deep/x"])) as store:
+            made = World(store)
+            await made.create()
+            yield ContractWorld(made)
 
 
 async def test_the_next_operator_knows_what_is_mounted_and_in_which_version(world: World) -> None:

@@ -7,8 +7,6 @@ import pytest
 from tests.support.twins.engine import MemoryEngine, Operation
 from tests.unit.control.cluster import Cluster
 
-from tdcs.model.cache_engine import Block
-
 MB = 1_000_000
 BAD = 200
 GOOD = 30
@@ -27,8 +25,8 @@ async def cluster() -> AsyncIterator[Cluster]:
         yield made
 
 
-def unreadable(worker: str, block: Block) -> str | None:
-    return "permission denied" if int(block.source_path.rsplit("/", 1)[1]) < BAD else None
+def unreadable(worker: str, uri: str) -> str | None:
+    return "permission denied" if int(uri.rsplit("/", 1)[1]) < BAD else None
 
 
 @pytest.mark.failure_mode("single-files-unreadable")
@@ -77,9 +75,7 @@ async def test_a_dataset_may_say_that_files_that_cannot_be_had_do_not_count(clus
 
 async def test_a_name_with_a_control_character_leaves_its_dataset_in_one_state(cluster: Cluster) -> None:
     cluster.engine.sources["s3://pictures"] = {"good": MB, "bad\x07name": MB}
-    cluster.engine.refuse = lambda worker, block: (
-        "the source refuses the name" if "\x07" in block.source_path else None
-    )
+    cluster.engine.refuse = lambda worker, uri: "the source refuses the name" if "\x07" in uri else None
     await cluster.create_dataset(placement={"nodeCount": 1})
     await cluster.until(lambda: cluster.condition("Ready").get("reason") == "FilesFailed")
     assert cluster.status()["failedFiles"] == [

@@ -8,7 +8,7 @@ from tests.support.twins.engine import MemoryEngine, Operation
 from tests.unit.control.cluster import Cluster
 
 from tdcs.model.agent_state import Assignment
-from tdcs.model.cache_engine import CachedFile, Credentials, Source, SourceError
+from tdcs.model.cache_engine import Credentials, Source, SourceError
 from tdcs.model.kube_resources import SECRETS
 
 MB = 1_000_000
@@ -166,7 +166,7 @@ async def test_when_the_keys_of_the_mount_are_revoked_those_of_the_other_dataset
     cluster.engine.credentials["s3://pictures"] = OLD
     files = cluster.engine.files
 
-    async def refused(*, path: str, refresh: bool = False) -> AsyncIterator[list[CachedFile]]:
+    async def refused(*, path: str, refresh: bool = False) -> AsyncIterator[list[tuple[bytes, int, bytes]]]:
         (mount,) = cluster.mounts
         source = mount.mounting.source
         if source is not None and source.credentials != OLD:

@@ -156,9 +156,7 @@ async def test_an_operator_that_is_killed_goes_on_with_the_preload(cluster: Clus
 
 
 async def test_files_that_cannot_be_loaded_are_named_and_the_preload_fails(cluster: Cluster) -> None:
-    cluster.engine.refuse = lambda worker, block: (
-        "it is broken" if block.source_path.endswith("001") else None
-    )
+    cluster.engine.refuse = lambda worker, uri: "it is broken" if uri.endswith("001") else None
     await cluster.create_preload(paths=["train"], nodes=["a"])
     await cluster.until(
         lambda: cluster.status("warm", resource=PRELOADS).get("state") == "Failed", deadline=60

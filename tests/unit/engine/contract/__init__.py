@@ -1,4 +1,4 @@
-"""What every engine must do: one suite, run on the in-memory engine (unit tier) and on a real Alluxio (engine tier).
+"""What every engine must do: one suite, run on the engine of the operator and on the one in memory.
 
 A test class inherits from ``EngineContract`` and gives a fixture ``world``. The tests say what they need by ``World``
 alone, and clean up their mounts through it.
@@ -6,34 +6,9 @@ alone, and clean up their mounts through it.
 
 from tests.unit.engine.contract.mounting import MountingContract
 from tests.unit.engine.contract.workers import WorkersContract
-from tests.unit.engine.contract.world import (
-    BLOCK_SIZE,
-    MIB,
-    SMALL_CAPACITY,
-    Mounts,
-    World,
-    becomes_empty,
-    blocks_of,
-    files_of,
-    holders,
-    mounts,
-    used,
-)
+from tests.unit.engine.contract.world import SMALL_CAPACITY, Mounts, World, mounts
 
-__all__ = [
-    "BLOCK_SIZE",
-    "MIB",
-    "SMALL_CAPACITY",
-    "EngineContract",
-    "Mounts",
-    "World",
-    "becomes_empty",
-    "blocks_of",
-    "files_of",
-    "holders",
-    "mounts",
-    "used",
-]
+__all__ = ["SMALL_CAPACITY", "EngineContract", "Mounts", "World", "mounts"]
 
 
 class EngineContract(MountingContract, WorkersContract):

@@ -183,7 +183,7 @@ async def test_a_new_operator_grants_what_the_last_one_did(cluster: Cluster) -> 
 async def test_a_timed_dataset_with_a_file_that_cannot_be_had_leaves_when_its_time_is_over(
     cluster: Cluster,
 ) -> None:
-    cluster.engine.refuse = lambda worker, block: "no access" if "39.bin" in str(block.source_path) else None
+    cluster.engine.refuse = lambda worker, uri: "no access" if "39.bin" in uri else None
     await create(cluster, "one", eviction={"policy": "Timed", "ttl": "1s"})
     await cluster.until(lambda: cluster.condition("Ready", "one").get("reason") == "FilesFailed")
     await cluster.until(lambda: granted(cluster, "one") == "Expired")

@@ -150,9 +150,7 @@ async def test_files_that_cannot_be_had_are_no_load_while_an_agent_is_away(
     cluster: Cluster, clock: Clock
 ) -> None:
     cluster.engine.sources["s3://second"] = {f"{number:03d}.jpg": MB for number in range(20)}
-    cluster.engine.refuse = lambda _, block: (
-        "permission denied" if block.source_path.endswith("7.jpg") else None
-    )
+    cluster.engine.refuse = lambda _, uri: "permission denied" if uri.endswith("7.jpg") else None
     await cluster.create_dataset(
         "second", source={"uri": "s3://second"}, placement={"mode": "Replicate", "nodeCount": 2}
     )
