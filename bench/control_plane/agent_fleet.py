@@ -41,7 +41,6 @@ def totals_of(files: int) -> Totals:
         files=files,
         blocks=files,
         block_bytes=files * SIZE,
-        file_bytes=files * SIZE,
         largest_block=SIZE,
         slot_bytes=sizes.tobytes(),
         slot_files=counts.tobytes(),

@@ -42,7 +42,6 @@ def totals_of(size: int) -> Totals:
         files=int(counts.sum()),
         blocks=int(counts.sum()),
         block_bytes=total,
-        file_bytes=total,
         largest_block=size // slots.SLOTS,
         slot_bytes=sizes.tobytes(),
         slot_files=counts.tobytes(),

@@ -41,7 +41,6 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
         totals: sums over all files.
         size: the same as limits count it.
         skipped_count: entries of the source that cannot be files of a folder tree; `skipped` are the first of them.
-        incomplete: files of which the engine's master does not know all blocks: they are read through it alone.
     """
 
     digest: str
@@ -49,7 +48,6 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     size: SourcesSize = SourcesSize()
     skipped_count: int = 0
     skipped: tuple[Skipped, ...] = ()
-    incomplete: int = 0
     seconds: float = 0.0
 
 
@@ -59,15 +57,14 @@ def listed(manifest: Manifest, *, seconds: float = 0.0) -> Listed:
         digest=manifest.digest,
         totals=totals,
         size=SourcesSize(
-            # The master knows those, too, that no folder tree can hold.
+            # Limits count those, too, that no folder tree can hold.
             files=block_count_of_all(manifest.lengths) + folders + manifest.header.skipped_count,
             folders=folders,
-            bytes=totals.file_bytes,
+            bytes=totals.block_bytes,
             largest=_largest(manifest),
         ),
         skipped_count=manifest.header.skipped_count,
         skipped=manifest.header.skipped,
-        incomplete=manifest.header.incomplete,
         seconds=seconds,
     )
 

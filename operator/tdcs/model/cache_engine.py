@@ -4,9 +4,7 @@ values.
 `NativeEngine` of the operator implements it, and so does the tests' engine in memory.
 
 Words: a *path* is absolute in the engine's own name space (`/datasets/<identity>`); a *source* is where the
-    data is at home; a
-*worker* is one cache process, named by its node; a *block* is the unit of caching, with an id that is the
-same on every worker.
+data is at home; a *worker* is one cache process, named by its node.
 """
 
 from __future__ import annotations
@@ -98,51 +96,11 @@ class Source:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Block:
-    """One block of a file, as the engine's master knows it.
-
-    Attributes:
-        id: The same on every worker.
-        length: Bytes; the last block of a file is shorter than the others.
-        offset: Where the block begins in its file, in bytes.
-        source_path: The file's address at its source (`s3://bucket/prefix/name`), from which a worker loads
-            it.
-        mount_id: The engine's handle of the mount, which has the credentials that read `source_path`.
-        workers: Names of the workers that hold the block now. A worker that was lost is not among them.
-    """
-
-    id: int
-    length: int
-    offset: int
-    source_path: str
-    mount_id: int
-    workers: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, kw_only=True)
-class CachedFile:
-    """One file of a mounted source with its blocks in order.
-
-    Attributes:
-        path: Relative to the path asked for, without a leading slash (`train/0001.jpg`).
-        length: Bytes.
-        blocks: In order of offset; their lengths add up to `length`. Empty for an empty file.
-        tag: Another one whenever the content is: for S3 the ETag as the store gives it, quotes included; else, or when
-            the engine knows none, `mtime-ms:` and the time of the last change. Empty when the engine knows neither.
-    """
-
-    path: str
-    length: int
-    blocks: tuple[Block, ...]
-    tag: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
 class WorkerInfo:
     """One cache worker.
 
     Attributes:
-        name: The node's name, as in `Block.workers`.
+        name: The node's name.
         address: `host:port` of its RPC service.
         capacity_bytes: What it may hold; 0 when it is lost.
         used_bytes: What it holds, over all mounts.
@@ -260,8 +218,8 @@ class Engine(Protocol):
         ...
 
     async def unmount(self, *, path: str) -> None:
-        """Drop every cached block under `path`, then the mount. A path that is not mounted is success. The
-        source is not touched.
+        """Drop the mount. A path that is not mounted is success. The source is not touched, and agents are told
+        for themselves to drop what they have of it.
         """
         ...
 

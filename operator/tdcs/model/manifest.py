@@ -201,7 +201,7 @@ class Manifest:
     # Blocks.
 
     def blocks_of(self, file: int) -> range:
-        """Numbers of a file's blocks. None for an empty file, and for an incomplete one."""
+        """Numbers of a file's blocks. None for an empty file."""
         return range(int(self.block_ends[file - 1]) if file else 0, int(self.block_ends[file]))
 
     def file_of(self, block: int) -> int:
@@ -325,33 +325,30 @@ class Manifest:
         """Sums over the files under these paths; over all without paths. Some 20 ms for a million files."""
         chosen, unknown = self.selected(paths) if any(path.strip("/") for path in paths) else (None, ())
         slot_bytes, slot_files = np.zeros(SLOTS, dtype=np.int64), np.zeros(SLOTS, dtype=np.int64)
-        files = blocks = file_bytes = largest = 0
+        files = blocks = largest = 0
         for begin in range(0, len(self), _STRETCH):
             ends = self.block_ends[begin : begin + _STRETCH].astype(np.int64)
             first = int(self.block_ends[begin - 1]) if begin else 0
             begins = np.concatenate(([first], ends[:-1]))
             lengths = self.block_lengths[first : int(ends[-1])]
             slots = self.block_slots[first : int(ends[-1])]
-            of_files = self.lengths[begin : begin + _STRETCH]
-            with_blocks = ends > begins
+            count, with_blocks = len(ends), ends > begins
             if chosen is not None:
                 mask = chosen[begin : begin + _STRETCH]
                 of_blocks = np.repeat(mask, ends - begins)
-                lengths, slots, of_files = lengths[of_blocks], slots[of_blocks], of_files[mask]
+                lengths, slots, count = lengths[of_blocks], slots[of_blocks], int(mask.sum())
                 with_blocks &= mask
             slot_bytes += _sums(slots, lengths)
             in_slots = self.block_slots[begins[with_blocks]]
             slot_files += np.bincount(in_slots, minlength=SLOTS)
             # Files without blocks count in slot 0: there is nothing to hold, they are had wherever anything is.
-            slot_files[0] += len(of_files) - len(in_slots)
-            files, blocks = files + len(of_files), blocks + len(lengths)
-            file_bytes += int(of_files.sum())
+            slot_files[0] += count - len(in_slots)
+            files, blocks = files + count, blocks + len(lengths)
             largest = max(largest, int(lengths.max()) if len(lengths) else 0)
         return Totals(
             files=files,
             blocks=blocks,
             block_bytes=int(slot_bytes.sum()),
-            file_bytes=file_bytes,
             largest_block=largest,
             slot_bytes=slot_bytes.astype("<i8").tobytes(),
             slot_files=slot_files.astype("<u4").tobytes(),

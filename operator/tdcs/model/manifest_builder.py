@@ -11,9 +11,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from tdcs.model.cache_engine import CachedFile
 from tdcs.model.file_blocks import NO_LARGE_FILE, WHOLE_BLOCKS, Cut, large_file
-from tdcs.model.file_ids import FileIds, known_tag
+from tdcs.model.file_ids import FileIds
 from tdcs.model.listing_limit import SourcesSize
 from tdcs.model.manifest import Manifest
 from tdcs.model.manifest_columns import Columns, Sums
@@ -26,7 +25,6 @@ from tdcs.model.manifest_format import (
     Totals,
     aligned,
     decoded,
-    encoded,
 )
 from tdcs.model.slots import slot_of
 from tdcs.model.sorted_rows import Row, Scratch, SortedRows
@@ -40,17 +38,13 @@ _NAMED: Final = 100
 
 _FOLDER: Final = -1
 """The length in a row that stands for a folder."""
-_BLOCKS: Final = -2
-"""The length in a row that has a file's blocks alone."""
-_OWN_BLOCKS: Final = (0,)
-"""In a row: the file is cut into blocks here, and these have ids of its own."""
 
 _ID_MASK: Final = (1 << 63) - 1
 _ID_STEP: Final = 0x1E3779B97F4A7C15
 
 
 def own_block_id(file_id: bytes, number: int) -> int:
-    """The id of a block of which no cache engine has given one: of the file's id and the block's number."""
+    """The id of a block: of the file's id and the block's number."""
     return own_block_after(int.from_bytes(file_id[:8], "little"), number)
 
 
@@ -66,7 +60,6 @@ class BuiltManifest(NamedTuple):
     size: SourcesSize
     skipped_count: int
     skipped: tuple[Skipped, ...]
-    incomplete: int
 
 
 class ManifestBuilder:
@@ -78,7 +71,7 @@ class ManifestBuilder:
     Args:
         source: URI of the mount's source.
         is_taken: says of a path whether the file is part of it; None: all are.
-        cut: how files are cut into blocks that have ids of TDCS's own.
+        cut: how files are cut into blocks.
         scratch: gives files for what does not stay in memory; None: all of it does, some 300 bytes a file.
     """
 
@@ -100,50 +93,21 @@ class ManifestBuilder:
         self._rows: Final = SortedRows(scratch)
         self._last_folder = b""
         self._tag_width = 0
-        self._mount_id = 0
         self._skipped: Final[list[Skipped]] = []
         self._skipped_count = 0
-        self._incomplete = 0
-        self._lacking = 0
         self._largest = NO_LARGE_FILE
         self._sums: Sums | None = None
-        self._by_engine = False
-        """Whether an engine has said which blocks the files that were listed have."""
-
-    def add(self, files: Iterable[CachedFile]) -> None:
-        """Take in files with the blocks that a cache engine has of them. Raises OSError when they cannot be spilled."""
-        for file in files:
-            path, blocks = encoded(file.path), _blocks(file)
-            if self._is_taken is not None and not self._is_taken(path):
-                continue
-            if blocks is None:  # the master does not know all of its blocks
-                self._incomplete += 1
-            elif file.blocks:
-                self._mount_id = self._mount_id or file.blocks[0].mount_id
-            self._add(path, file.length, known_tag(file.tag).encode("utf-8", "replace"), blocks or ())
 
     def add_listed(self, files: Iterable[tuple[bytes, int, bytes]]) -> None:
-        """Take in files as a source lists them: path, length, and tag (`tdcs.model.file_ids.known_tag`). Their blocks
-        get ids of TDCS's own. Raises OSError when they cannot be spilled."""
+        """Take in files as a source lists them: path, length, and tag (`tdcs.model.file_ids.known_tag`).
+
+        Raises OSError when they cannot be spilled.
+        """
         for path, length, tag in files:
             if self._is_taken is None or self._is_taken(path):
-                self._add(path, length, tag, _OWN_BLOCKS)
+                self._add(path, length, tag)
 
-    def add_blocks(self, files: Iterable[CachedFile]) -> None:
-        """Take in the blocks that a cache engine has of files that a source has listed (`add_listed`).
-
-        Files of which it has no blocks of the right length are incomplete then, and those that were not listed are left
-        out. Raises OSError when they cannot be spilled.
-        """
-        self._by_engine = True
-        for file in files:
-            path, blocks = encoded(file.path), _blocks(file)
-            folder, _, name = path.rpartition(b"/")
-            if file.blocks:
-                self._mount_id = self._mount_id or file.blocks[0].mount_id
-            self._rows.add((_key(folder, name), _BLOCKS, b"", blocks or ()))
-
-    def _add(self, path: bytes, length: int, tag: bytes, blocks: tuple[int, ...]) -> None:
+    def _add(self, path: bytes, length: int, tag: bytes) -> None:
         folder, slash, name = path.rpartition(b"/")
         known = folder == self._last_folder if folder else not slash
         if unfit := _unfit(folder, name, known=known):
@@ -152,14 +116,14 @@ class ManifestBuilder:
         if folder != self._last_folder:
             self._add_folders(folder)
         self._tag_width = max(self._tag_width, len(tag))
-        self._rows.add((_key(folder, name), length, tag, blocks))
+        self._rows.add((_key(folder, name), length, tag))
 
     def _add_folders(self, folder: bytes) -> None:
         """Note a folder where a file of its name would be, and those above it that the last one did not have."""
         last, self._last_folder = self._last_folder, folder
         while folder and not (last == folder or last.startswith(folder + b"/")):
             parent, _, name = folder.rpartition(b"/")
-            self._rows.add((_key(parent, name), _FOLDER, b"", ()))
+            self._rows.add((_key(parent, name), _FOLDER, b""))
             folder = parent
 
     def finish(self, write: Write) -> str:
@@ -185,19 +149,19 @@ class ManifestBuilder:
         """What is known of the manifest once it is finished, without reading it."""
         if self._sums is None:
             raise ValueError("the manifest is not finished")
+        totals = self._sums.totals
         size = SourcesSize(
-            # A cache's master knows those, too, that no folder tree can hold.
+            # Limits count those, too, that no folder tree can hold.
             files=self._sums.counted + self._sums.folders + self._skipped_count,
             folders=self._sums.folders,
-            bytes=self._sums.file_bytes,
+            bytes=totals.block_bytes,
             largest=self._largest,
         )
         return BuiltManifest(
-            totals=self._sums.totals,
+            totals=totals,
             size=size,
             skipped_count=self._skipped_count,
             skipped=tuple(self._skipped),
-            incomplete=self._incomplete + self._lacking,
         )
 
     def manifest(self) -> Manifest:
@@ -208,12 +172,12 @@ class ManifestBuilder:
     def _fill(self, columns: "Columns", *, refused: Collection[bytes]) -> None:
         """Give all files to the columns, in their order."""
         count, of = 0, self._file_ids.of
-        self._lacking, self._largest, self._sums = 0, NO_LARGE_FILE, columns.sums
+        self._largest, self._sums = NO_LARGE_FILE, columns.sums
         folder_key: bytes | None = None
         folder = b""
         columns.folder(b"", first=0)
         for key, group in itertools.groupby(self._rows, key=lambda row: row[0]):
-            row, given, is_folder = _last_file(group)
+            row, is_folder = _last_file(group)
             if row is None:
                 continue
             parent, _, name = key.partition(b"\0\0")
@@ -229,29 +193,16 @@ class ManifestBuilder:
             path = folder + b"/" + name if folder else name
             if path in refused:
                 continue
-            _, length, tag, blocks = row
+            _, length, tag = row
             file_id = of(path=path, length=length, tag=tag)
-            if blocks == _OWN_BLOCKS:
-                blocks = self._blocks_of(file_id, length, given)
             columns.file(name, length, tag, file_id)
             if length > self._largest.size:
                 self._largest = max(self._largest, large_file(length, path.decode("utf-8", "replace")))
-            for number in range(0, len(blocks), 2):
-                columns.block(blocks[number], blocks[number + 1], slot_of(path, number // 2))
+            for number, block_length in enumerate(_block_lengths(length, self._cut)):
+                columns.block(own_block_id(file_id, number), block_length, slot_of(path, number))
             columns.end_file()
             count += 1
         columns.end(files=count)
-
-    def _blocks_of(self, file_id: bytes, length: int, given: tuple[int, ...] | None) -> tuple[int, ...]:
-        """The blocks of a file that a source has listed; `given`: those that an engine has of a file of its name."""
-        if not self._by_engine:
-            return _cut(file_id, length, self._cut)
-        if not length:
-            return ()
-        if given is not None and sum(given[1::2]) == length:
-            return given
-        self._lacking += 1
-        return ()
 
     def leave_out(self, path: bytes, reason: str) -> None:
         """Count an entry of the source among those that are no files of the version, and name the first of them."""
@@ -282,12 +233,10 @@ class ManifestBuilder:
                 Header(
                     path=self._path,
                     source=self._source,
-                    mount_id=self._mount_id,
                     tag_width=self._tag_width if sizes["tags"] else 0,
                     columns=places,
                     skipped_count=self._skipped_count,
                     skipped=tuple(self._skipped),
-                    incomplete=self._incomplete + self._lacking,
                 )
             )
             return MAGIC + len(header).to_bytes(8, "little") + header
@@ -306,18 +255,15 @@ def _key(folder: bytes, name: bytes) -> bytes:
     return folder.replace(b"/", b"\0") + b"\0\0" + name
 
 
-def _last_file(group: Iterable[Row]) -> tuple[Row | None, tuple[int, ...] | None, bool]:
-    """Of the rows of one path the last one of a file, the blocks that an engine has of it, and whether there is a
-    folder of this path."""
-    row, blocks, is_folder = None, None, False
+def _last_file(group: Iterable[Row]) -> tuple[Row | None, bool]:
+    """Of the rows of one path the last one of a file, and whether there is a folder of this path."""
+    row, is_folder = None, False
     for each in group:
         if each[1] == _FOLDER:
             is_folder = True
-        elif each[1] == _BLOCKS:
-            blocks = each[3]
         else:
             row = each
-    return row, blocks, is_folder
+    return row, is_folder
 
 
 def _open_folders(columns: Columns, last: bytes, folder: bytes, *, first: int) -> None:
@@ -331,26 +277,10 @@ def _open_folders(columns: Columns, last: bytes, folder: bytes, *, first: int) -
         columns.folder(b"/".join(parts[:depth]), first=first)
 
 
-def _blocks(file: CachedFile) -> tuple[int, ...] | None:
-    """Id and length of each block of a file, one after the other; None when some are not known."""
-    offset = 0
-    found: list[int] = []
-    for block in file.blocks:
-        if block.offset != offset:
-            return None
-        offset += block.length
-        found += (block.id, block.length)
-    return tuple(found) if offset == file.length else None
-
-
-def _cut(file_id: bytes, length: int, cut: Cut) -> tuple[int, ...]:
-    """The same of a file that no cache engine has cut."""
+def _block_lengths(length: int, cut: Cut) -> Iterable[int]:
     if 0 < length <= cut.whole:
-        return own_block_id(file_id, 0), length
-    found: list[int] = []
-    for number, offset in enumerate(range(0, length, cut.block)):
-        found += (own_block_id(file_id, number), min(cut.block, length - offset))
-    return tuple(found)
+        return (length,)
+    return (min(cut.block, length - offset) for offset in range(0, length, cut.block))
 
 
 def _unfit(folder: bytes, name: bytes, *, known: bool) -> str:

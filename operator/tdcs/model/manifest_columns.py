@@ -28,7 +28,7 @@ class Sums:
     """What is added up while columns grow, see `tdcs.model.manifest_format.Totals` and `tdcs.model.listing_limit`."""
 
     def __init__(self) -> None:
-        self.files = self.counted = self.folders = self.file_bytes = self.blocks = self.largest_block = 0
+        self.files = self.counted = self.folders = self.blocks = self.largest_block = 0
         self.slot_bytes: Final = [0] * SLOTS
         self.slot_files: Final = [0] * SLOTS
 
@@ -38,7 +38,6 @@ class Sums:
             files=self.files,
             blocks=self.blocks,
             block_bytes=sum(self.slot_bytes),
-            file_bytes=self.file_bytes,
             largest_block=self.largest_block,
             slot_bytes=np.array(self.slot_bytes, dtype="<i8").tobytes(),
             slot_files=np.array(self.slot_files, dtype="<u4").tobytes(),
@@ -103,7 +102,6 @@ class Columns:
         self._text["tags"] += tag.ljust(self._tag_width, b"\0")
         self._text["file_ids"] += file_id
         self.sums.files += 1
-        self.sums.file_bytes += length
         self.sums.counted += 1 if length <= BLOCK_SIZE else block_count(length)
 
     def block(self, block_id: int, length: int, slot: int) -> None:

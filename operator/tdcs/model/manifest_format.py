@@ -72,22 +72,18 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
         path: the mount's path in the cache, such as `/datasets/0123456789abcdef`.
         source: URI of the mount's source, `s3://bucket/prefix` or `file:///folder`; file paths follow it behind a
             slash.
-        mount_id: the engine's handle of the mount.
         tag_width: bytes of a tag in the column.
         columns: offset and length in bytes of each column.
         skipped_count: entries of the listing that could not be taken.
         skipped: the first of them.
-        incomplete: files of which the master does not know all blocks; they have none here.
     """
 
     path: str
     source: str
-    mount_id: int
     tag_width: int
     columns: dict[str, tuple[int, int]]
     skipped_count: int = 0
     skipped: tuple[Skipped, ...] = ()
-    incomplete: int = 0
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,8 +91,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         files: how many there are, empty ones included.
-        block_bytes: of all their blocks.
-        file_bytes: of the files; more than `block_bytes` when some are incomplete.
+        block_bytes: of all their blocks, which is all of the files.
         largest_block: bytes.
         slot_bytes: int64 for each slot: bytes of its blocks.
         slot_files: uint32 for each slot: files that count there; each counts once, where its first block belongs.
@@ -106,7 +101,6 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     files: int
     blocks: int
     block_bytes: int
-    file_bytes: int
     largest_block: int
     slot_bytes: bytes
     slot_files: bytes
@@ -130,7 +124,6 @@ def totals_of(size: int) -> Totals:
         files=SLOTS,
         blocks=SLOTS,
         block_bytes=size,
-        file_bytes=size,
         largest_block=int(sizes[0]),
         slot_bytes=sizes.tobytes(),
         slot_files=np.ones(SLOTS, dtype="<u4").tobytes(),

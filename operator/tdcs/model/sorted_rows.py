@@ -14,7 +14,7 @@ import msgspec
 Scratch = Callable[[], IO[bytes]]
 """Gives a new file, which goes when it is closed."""
 
-Row = tuple[bytes, int, bytes, tuple[int, ...]]
+Row = tuple[bytes, int, bytes]
 """A key, and what belongs to it."""
 
 STRETCH: Final = 50_000

@@ -274,7 +274,7 @@ async def test_the_operator_alone_has_folders_of_nodes_listed(
     )
     if lists:
         found = await listing
-        assert (found.totals.files, found.totals.file_bytes) == (len(FILES), sum(map(len, FILES.values())))
+        assert (found.totals.files, found.totals.block_bytes) == (len(FILES), sum(map(len, FILES.values())))
         return
     with pytest.raises(EngineUnavailableError, match="the agent of node node-1 answers 403"):
         await listing

@@ -32,7 +32,6 @@ def totals_of(sizes: Sequence[int], *, unknown: tuple[str, ...] = (), empty: int
         files=len(sizes) + empty,
         blocks=len(sizes),
         block_bytes=sum(sizes),
-        file_bytes=sum(sizes),
         largest_block=max(sizes, default=0),
         slot_bytes=slot_bytes.tobytes(),
         slot_files=slot_files.tobytes(),

@@ -83,7 +83,7 @@ async def test_names_are_the_bytes_of_the_source(folder: ManifestFolder, spelled
     store = BucketStore(keys=[b"data/" + name for name in ODD], spelled=spelled)
     found, manifest = await listed(store, folder)
     assert sorted(paths(manifest)) == sorted(ODD)
-    assert found.totals.file_bytes == 5 * len(ODD)
+    assert found.totals.block_bytes == 5 * len(ODD)
     for name in ODD:
         file = manifest.file_at(name)
         assert file is not None

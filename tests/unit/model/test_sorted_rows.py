@@ -8,17 +8,15 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.unit.model.test_manifest import TREES, listed, tree_of
+from tests.unit.model.test_manifest import TREES, builder_of, tree_of
 
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.result import Listed
 from tdcs.listing.result import listed as listed_of
 from tdcs.model import manifest as manifest_module
 from tdcs.model import manifest_builder, manifest_columns, sorted_rows
-from tdcs.model.cache_engine import CachedFile
-from tdcs.model.manifest import Manifest
 from tdcs.model.manifest_builder import ManifestBuilder
-from tdcs.model.sorted_rows import Scratch, SortedRows
+from tdcs.model.sorted_rows import SortedRows
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -28,7 +26,7 @@ def test_rows_come_by_key_and_those_of_one_key_as_they_were_added(
 ) -> None:
     rows = SortedRows(ManifestFolder(tmp_path).scratch, stretch=stretch)
     for key, number in given_rows:
-        rows.add((key, number, b"tag", (number,)))
+        rows.add((key, number, b"tag"))
     wanted = sorted(given_rows, key=lambda row: row[0])
     for _ in range(2):  # they may be asked for again
         assert [(row[0], row[1]) for row in rows] == wanted
@@ -38,7 +36,7 @@ def test_rows_come_by_key_and_those_of_one_key_as_they_were_added(
 def test_nothing_stays_on_the_disk(tmp_path: Path) -> None:
     rows = SortedRows(ManifestFolder(tmp_path).scratch, stretch=2)
     for number in range(9):
-        rows.add((bytes([number]), number, b"", ()))
+        rows.add((bytes([number]), number, b""))
     assert list(tmp_path.iterdir()) == [], "the files have no names"
     assert len(list(rows)) == 9
     rows.close()
@@ -47,20 +45,15 @@ def test_nothing_stays_on_the_disk(tmp_path: Path) -> None:
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(TREES, st.randoms())
 def test_a_manifest_is_the_same_to_the_byte_whether_its_rows_were_spilled_or_not(
-    tmp_path: Path, tree: dict[str, list[int]], chance: random.Random
+    tmp_path: Path, tree: dict[str, int], chance: random.Random
 ) -> None:
-    def made(files: list[CachedFile], scratch: Scratch | None) -> Manifest:
-        builder = ManifestBuilder(path="/datasets/1f", source="s3://bucket", scratch=scratch)
-        builder.add(files)
-        return builder.manifest()
-
     files = tree_of(tree)
-    plain = made(files, None)
+    plain = builder_of(files).manifest()
     chance.shuffle(files)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sorted_rows, "STRETCH", 3)
         patch.setattr(manifest_columns, "_IN_ORDER", 4)
-        spilled = made(files, ManifestFolder(tmp_path).scratch)
+        spilled = builder_of(files, scratch=ManifestFolder(tmp_path).scratch).manifest()
     assert [spilled.file_path(file) for file in range(len(spilled))] == [
         plain.file_path(file) for file in range(len(plain))
     ]
@@ -73,8 +66,6 @@ def test_files_that_a_source_lists_have_blocks_of_their_own_ids() -> None:
     builder.add_listed([(b"a/large", 2 * gib + 5, b'"1"'), (b"empty", 0, b'"2"'), (b"a\x01b", 7, b'"3"')])
     manifest = builder.manifest()
 
-    assert manifest.header.incomplete == 0
-    assert manifest.header.mount_id == 0
     large = manifest.file_at(b"a/large")
     assert large is not None
     assert manifest.block_lengths[manifest.blocks_of(large)].tolist() == [gib, gib, 5]
@@ -96,38 +87,13 @@ def test_files_that_a_source_lists_have_blocks_of_their_own_ids() -> None:
 
 @settings(deadline=None)
 @given(TREES)
-def test_what_was_added_up_on_the_way_is_what_the_manifest_has(tree: dict[str, list[int]]) -> None:
-    builder = ManifestBuilder(path="/datasets/1f", source="s3://bucket")
-    builder.add(tree_of(tree))
+def test_what_was_added_up_on_the_way_is_what_the_manifest_has(tree: dict[str, int]) -> None:
+    builder = builder_of(tree_of(tree))
     manifest = builder.manifest()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(manifest_module, "_STRETCH", 3)
         read = listed_of(manifest)
     assert Listed(digest=manifest.digest, **builder.summary._asdict()) == read
-
-
-def test_an_engine_gives_blocks_of_files_that_a_source_has_listed_and_no_files() -> None:
-    builder = ManifestBuilder(path="/datasets/1f", source="s3://bucket")
-    builder.add_listed(
-        [(b"a/x", 5, b'"1"'), (b"b", 7, b'"2"'), (b"c", 9, b'"3"'), (b"d", 3, b'"4"'), (b"e", 0, b'"5"')]
-    )
-    builder.add_blocks(
-        [
-            listed("b", 4, 3, first_block=70, tag="of the engine"),
-            listed("a/x", 5, first_block=50),
-            listed("c", 8, first_block=90),  # another length
-            listed("gone", 1, first_block=10),
-        ]
-    )
-    manifest = builder.manifest()
-
-    assert [manifest.file_path(file) for file in range(len(manifest))] == [b"b", b"c", b"d", b"e", b"a/x"]
-    assert manifest.block_ids.tolist() == [70, 71, 50]
-    assert [manifest.tag(file) for file in range(5)] == ['"2"', '"3"', '"4"', '"5"', '"1"']
-    assert manifest.header.incomplete == 2, (
-        "one that the engine has with another length, and one that it lacks"
-    )
-    assert manifest.header.mount_id == 7
 
 
 def test_files_with_one_block_id_are_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
