@@ -81,7 +81,7 @@ def _rates(folder: Path, target: str, rounds: int) -> dict[str, Any]:
     session_options = onnxruntime.SessionOptions()
     session_options.intra_op_num_threads = session_options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(source, session_options, providers=["CPUExecutionProvider"])
-    names = [each.name for each in session.get_outputs()]
+    names = [output.name for output in session.get_outputs()]
     runs["onnxruntime"] = lambda: dict(zip(names, session.run(names, inputs), strict=True))
     results = {name: run() for name, run in runs.items()}
     worst = max(
@@ -100,10 +100,10 @@ def _rates(folder: Path, target: str, rounds: int) -> dict[str, Any]:
 
     def ratio(over: str) -> float:
         pairs = zip(times[over], times["onednn"], strict=True)
-        return round(statistics.median(other / ours for other, ours in pairs), 2)
+        return round(statistics.median(baseline / ours for baseline, ours in pairs), 2)
 
     return {
-        "milliseconds": {name: round(1000 * statistics.median(each), 2) for name, each in times.items()},
+        "milliseconds": {name: round(1000 * statistics.median(laps), 2) for name, laps in times.items()},
         "onednn_over_plain": ratio("plain"),
         "onednn_over_onnxruntime": ratio("onnxruntime"),
         "largest_relative_difference": worst,
@@ -127,18 +127,18 @@ def _first_results(folder: Path, starts: int) -> dict[str, Any]:
             done = subprocess.run(
                 command, capture_output=True, text=True, check=True, env={**os.environ, **new}
             )
-            taken, compiled = done.stdout.split()
+            first_seconds, compiled = done.stdout.split()
             if compiled != str(name != "artifact"):
                 raise SystemExit(f"{name}: compiled here: {compiled}")
-            seconds[name].append(float(taken))
+            seconds[name].append(float(first_seconds))
 
     def ratio(over: str) -> float:
         pairs = zip(seconds["artifact"], seconds[over], strict=True)
-        return round(statistics.median(ours / other for ours, other in pairs), 3)
+        return round(statistics.median(ours / baseline for ours, baseline in pairs), 3)
 
     return {
         "seconds_to_first_result": {
-            name: round(statistics.median(each), 2) for name, each in seconds.items()
+            name: round(statistics.median(laps), 2) for name, laps in seconds.items()
         },
         "first_result_ratio": ratio("compiling"),
         "first_result_ratio_with_cache": ratio("compiling_with_cache"),

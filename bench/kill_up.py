@@ -81,8 +81,8 @@ def main() -> int:
                     "next_up_s": round(seconds, 1),
                 }
             )
-        gone, _ = finish("down", env=env)
-    good = gone and all(entry["next_up_ok"] for entry in rounds)
+        is_down, _ = finish("down", env=env)
+    good = is_down and all(entry["next_up_ok"] for entry in rounds)
     print(json.dumps({"bench": "kill_up", "whole_up_s": round(whole, 1), "ok": good, "rounds": rounds}))
     return 0 if good else 1
 

@@ -19,7 +19,7 @@ PAGES = ROOT / "docs" / "measurements"
 class Figure:
     """A row: what it is, where its value is in the result, its unit, and the bar if there is one."""
 
-    what: str
+    label: str
     path: str
     unit: str = ""
     bar: str = ""
@@ -208,7 +208,7 @@ def page(title: str, tables: Sequence[Table]) -> str:
     for table in tables:
         line = result(table)
         rows = [
-            f"| {figure.what} | {f'{value(line, figure.path):,g} {figure.unit}'.strip()} | {figure.bar or '-'} |"
+            f"| {figure.label} | {f'{value(line, figure.path):,g} {figure.unit}'.strip()} | {figure.bar or '-'} |"
             for figure in table.figures
         ]
         load = f" Load average of the machine: {line['load_1m']:.0f}." if "load_1m" in line else ""

@@ -162,7 +162,7 @@ async def peers(place: Lab, agents: AgentCluster, version: Version, files: int, 
         rates.append(files / readable)
         await agents.give(taker, version, parts=(), origin=NO_SLOTS, drop=slots.prefix(slots.SLOTS))
         await eventually_async(lambda: not agents.mount(taker, version).held_bytes, deadline=300)
-    ratio = statistics.median(mine / other for mine, other in zip(rates, plain, strict=True))
+    ratio = statistics.median(mine / plain_rate for mine, plain_rate in zip(rates, plain, strict=True))
     return {
         "readable_per_s": round(statistics.median(rates), 1),
         "plain_copy_per_s": round(statistics.median(plain), 1),
@@ -213,8 +213,8 @@ async def replicate(place: Lab, agents: AgentCluster, version: Version, files: i
             "cpu_seconds": cpu.report(),
         }
         await emptied(agents, version)
-    one, three = result["nodes_1"], result["nodes_3"]
-    result["time_ratio"] = round(three["readable_seconds"] / one["readable_seconds"], 2)
+    one_copy, three = result["nodes_1"], result["nodes_3"]
+    result["time_ratio"] = round(three["readable_seconds"] / one_copy["readable_seconds"], 2)
     result["source_ratio"] = three["source_ratio"]
     return result
 
@@ -223,8 +223,8 @@ async def replicate_alone(place: Lab, agents: AgentCluster, version: Version, fi
     """`replicate` with processors of their own for the nodes."""
     groups = {name: (place.cache.workers[name].pid, node.process.pid) for name, node in agents.nodes.items()}
     with limited(groups, processors=PROCESSORS_PER_NODE):
-        found = await replicate(place, agents, version, files)
-    return {"processors_per_node": PROCESSORS_PER_NODE, **found}
+        figures = await replicate(place, agents, version, files)
+    return {"processors_per_node": PROCESSORS_PER_NODE, **figures}
 
 
 def _placed(agents: AgentCluster, version: Version, nodes: list[str]) -> dict[str, dict[str, Any]]:
@@ -237,7 +237,7 @@ def _placed(agents: AgentCluster, version: Version, nodes: list[str]) -> dict[st
     return {
         node: {
             "origin": origins[node],
-            "peers": [agents.nodes[other].peer() for other in nodes if other != node],
+            "peers": [agents.nodes[peer].peer() for peer in nodes if peer != node],
         }
         for node in nodes
     }
@@ -250,12 +250,12 @@ async def shaped(place: Lab, agents: AgentCluster, version: Version, files: int,
     shares = slots.partition(
         mount=version.manifest.path, capacities=dict.fromkeys(agents.nodes, 1), sizes=sizes
     )
-    wanted = {node: int(sizes[slots.mask_of(share)].sum()) for node, share in shares.items()}
+    bytes_by_node = {node: int(sizes[slots.mask_of(share)].sum()) for node, share in shares.items()}
     began = time.monotonic()
     for node, share in shares.items():
         await agents.give(node, version, slots=share, origin=share)
     await eventually_async(
-        lambda: all(agents.mount(node, version).held_bytes == size for node, size in wanted.items()),
+        lambda: all(agents.mount(node, version).held_bytes == size for node, size in bytes_by_node.items()),
         deadline=1200,
         describe=agents.describe,
         interval=0.05,
@@ -283,8 +283,8 @@ class Shape:
     @property
     def more(self) -> dict[str, int]:
         """What the scenario takes next to the files."""
-        given = {"rate": self.rate, "rounds": self.rounds}
-        return {name: value for name, value in given.items() if value is not None}
+        arguments = {"rate": self.rate, "rounds": self.rounds}
+        return {name: value for name, value in arguments.items() if value is not None}
 
 
 SCENARIOS: dict[str, tuple[Shape, Any]] = {

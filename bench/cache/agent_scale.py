@@ -37,18 +37,18 @@ PEERS = tuple(Peer(node=f"n{number}", address="127.0.0.1:1", slots=ALL_SLOTS) fo
 def columns(folder: Path, blocks: int) -> dict[str, Any]:
     """A manifest's columns of files of one block each, in files."""
     kinds: dict[str, Any] = {"block_ends": np.uint32, "block_slots": np.uint16, "block_lengths": np.int64}
-    found = {
+    arrays = {
         name: np.memmap(folder / name, dtype=kind, mode="w+", shape=(blocks,)) for name, kind in kinds.items()
     }
     for low in range(0, blocks, _AT_ONCE):
         numbers = np.arange(low, min(low + _AT_ONCE, blocks), dtype=np.uint64)
         part = slice(low, low + len(numbers))
-        found["block_ends"][part] = numbers + 1
-        found["block_slots"][part] = (numbers * 2654435761 >> 7) % slots.SLOTS
-        found["block_lengths"][part] = LENGTH
-    found["block_ids"] = found["block_lengths"]  # nobody looks them up here
+        arrays["block_ends"][part] = numbers + 1
+        arrays["block_slots"][part] = (numbers * 2654435761 >> 7) % slots.SLOTS
+        arrays["block_lengths"][part] = LENGTH
+    arrays["block_ids"] = arrays["block_lengths"]  # nobody looks them up here
     # Plain arrays over the files, as a manifest's columns are.
-    return {name: column.view(np.ndarray) for name, column in found.items()}
+    return {name: column.view(np.ndarray) for name, column in arrays.items()}
 
 
 def memory_mib() -> float:
@@ -90,7 +90,7 @@ def tick(mounts: list[MountWork]) -> None:
 def main(blocks: int, mounts: int, share: float, folder: str | None) -> None:
     """Measure, and compare with the bars."""
     with tempfile.TemporaryDirectory(dir=folder) as root:
-        made = columns(Path(root), blocks // mounts)
+        manifest_columns = columns(Path(root), blocks // mounts)
         before = memory_mib()
         works, assigns, ticks, states = [], [], [], []
         lock, room = threading.RLock(), Room(capacity=1 << 60, free=lambda: 1 << 60)
@@ -98,12 +98,12 @@ def main(blocks: int, mounts: int, share: float, folder: str | None) -> None:
             path = f"/datasets/{number}"
             ranges = [(0, blocks // mounts)]
             manifest = SimpleNamespace(
-                **made,
+                **manifest_columns,
                 blocks_at=lambda ids: np.full(len(ids), -1),
                 blocks=blocks // mounts,
                 digest="d",
                 path=path,
-                file_ranges=lambda _, found=ranges: found,
+                file_ranges=lambda _, file_ranges=ranges: file_ranges,
             )
             ledger = Ledger(manifest, index_folder=Path(root))  # type: ignore[arg-type]
             work = MountWork(path=path, lock=lock, room=room)
@@ -112,9 +112,9 @@ def main(blocks: int, mounts: int, share: float, folder: str | None) -> None:
             works.append(work)
         for version in (1, 2):
             for work in works:
-                given = assignment(work.path, version, first=100 * version, share=share)
+                assigned = assignment(work.path, version, first=100 * version, share=share)
                 began = time.process_time()
-                work.assign(given)
+                work.assign(assigned)
                 assigns.append(time.process_time() - began)
         for _ in range(20):
             for work in works:
@@ -128,7 +128,7 @@ def main(blocks: int, mounts: int, share: float, folder: str | None) -> None:
             for work in works:
                 work.state()
             states.append(time.process_time() - began)
-        found = {
+        figures = {
             "tick_ms": round(1000 * max(ticks), 2),
             "assignment_ms": round(1000 * max(assigns), 1),
             "state_ms": round(1000 * max(states), 2),
@@ -136,9 +136,11 @@ def main(blocks: int, mounts: int, share: float, folder: str | None) -> None:
             "rows": sum(len(work.ledger) for work in works if work.ledger is not None),
         }
     good = (
-        found["tick_ms"] < TICK_MS and found["assignment_ms"] < ASSIGN_MS and found["memory_mib"] < MEMORY_MIB
+        figures["tick_ms"] < TICK_MS
+        and figures["assignment_ms"] < ASSIGN_MS
+        and figures["memory_mib"] < MEMORY_MIB
     )
-    print(json.dumps({"bench": "agent_scale", "blocks": blocks, "mounts": mounts, **found, "bar": good}))
+    print(json.dumps({"bench": "agent_scale", "blocks": blocks, "mounts": mounts, **figures, "bar": good}))
     sys.exit(not good)
 
 

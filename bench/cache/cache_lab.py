@@ -56,7 +56,7 @@ class Store:
         self.root.mkdir(parents=True)
         self._namespace = f"tdcs-bench-{number}"
         self._device = f"tdb{number}"
-        self._here, self._there = f"198.18.{number}.1", f"198.18.{number}.2"
+        self._host_address, self._store_address = f"198.18.{number}.1", f"198.18.{number}.2"
         self._process = Process(
             name="store",
             argv=[
@@ -70,13 +70,13 @@ class Store:
                 "STORE_ACCESS_KEY_ID": KEYS.access_key_id,
                 "STORE_SECRET_ACCESS_KEY": KEYS.secret_access_key,
             },
-            ready=lambda: listens(self._there, PORT),
+            ready=lambda: listens(self._store_address, PORT),
             start_deadline=30,
         )
 
         self._client = boto3.client(
             "s3",
-            endpoint_url=f"http://{self._there}:{PORT}",
+            endpoint_url=f"http://{self._store_address}:{PORT}",
             aws_access_key_id=KEYS.access_key_id,
             aws_secret_access_key=KEYS.secret_access_key,
             region_name="us-east-1",
@@ -103,9 +103,9 @@ class Store:
             "netns",
             self._namespace,
         )
-        self._ip("addr", "add", f"{self._here}/30", "dev", self._device)
+        self._ip("addr", "add", f"{self._host_address}/30", "dev", self._device)
         self._ip("link", "set", self._device, "up")
-        self._inside("ip", "addr", "add", f"{self._there}/30", "dev", shaping.DEVICE)
+        self._inside("ip", "addr", "add", f"{self._store_address}/30", "dev", shaping.DEVICE)
         for device in ("lo", shaping.DEVICE):
             self._inside("ip", "link", "set", device, "up")
         for command in shaping.setup(port=PORT):
@@ -124,15 +124,17 @@ class Store:
 
     def wire_bytes(self) -> int:
         """Bytes that left the store so far, headers of all layers included."""
-        found = {
+        qdiscs = {
             device: json.loads(self._inside("tc", "-s", "-j", "qdisc", "show", "dev", device))
             for device in (shaping.DEVICE, shaping.INGRESS_DEVICE)
         }
-        return int(shaping.wire_bytes(found).egress)
+        return int(shaping.wire_bytes(qdiscs).egress)
 
     def sent(self) -> Sent:
         """What the server has sent so far, over all buckets."""
-        with urllib.request.urlopen(f"http://{self._there}:{COUNTERS_PORT}/counters", timeout=10) as answer:
+        with urllib.request.urlopen(
+            f"http://{self._store_address}:{COUNTERS_PORT}/counters", timeout=10
+        ) as answer:
             buckets = json.load(answer).values()
         return Sent(
             payload_bytes=sum(bucket["sentBytes"] for bucket in buckets),
@@ -142,7 +144,11 @@ class Store:
     @property
     def options(self) -> Mapping[str, str]:
         """How a source in this store is addressed."""
-        return {"endpoint": f"http://{self._there}:{PORT}", "region": "us-east-1", "pathStyle": "true"}
+        return {
+            "endpoint": f"http://{self._store_address}:{PORT}",
+            "region": "us-east-1",
+            "pathStyle": "true",
+        }
 
     def fill(self, bucket: str, *, files: int, size: int, seed: int = 1) -> Source:
         """A bucket of random files in folders of 1,000; its source."""

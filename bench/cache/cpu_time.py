@@ -19,7 +19,7 @@ class CpuTime:
     """
 
     def __init__(self, *, pids: Mapping[str, Iterable[int]]) -> None:
-        self._pids = {kind: tuple(each) for kind, each in pids.items()}
+        self._pids = {kind: tuple(group) for kind, group in pids.items()}
         self.again()
 
     def again(self) -> None:

@@ -84,15 +84,15 @@ async def operator_on(
     place: Lab, caches: ExportCaches, agents: AgentCluster, *, heap: int
 ) -> AsyncIterator[Cluster]:
     """The controllers on a cache with its agents. `heap`: of its master, in bytes."""
-    made = Cluster(
+    controllers = Cluster(
         engine=cast(MemoryEngine, None),  # the cache is a real one
         nodes={node: {} for node in agents.nodes},
         settings=Settings(),
         most_wait=math.inf,
         caches=caches.seen_by,
     )
-    caches.api = made.server
-    async with made as cluster:
+    caches.api = controllers.server
+    async with controllers as cluster:
         await cluster.create_keys(account=KEYS.access_key_id, key=KEYS.secret_access_key)
         store = {"name": "store", "endpoints": [place.store.options["endpoint"]]}
         await cluster.create_cache(sources=[store], master={"jvmOptions": [f"-Xmx{heap // MIB}m"]})
@@ -154,9 +154,9 @@ def readable(cluster: Cluster) -> dict[str, int]:
 
 async def killed(cluster: Cluster, place: Lab, agents: AgentCluster) -> dict[str, float]:
     """Kill a node's worker, then its agent as well, and start them again; seconds until the status is true."""
-    node, *others = agents.nodes
+    node, *healthy = agents.nodes
     held = readable(cluster)
-    left = {other: held[other] for other in others}
+    remaining = {node_name: held[node_name] for node_name in healthy}
 
     def state() -> str:
         workers = cluster.status("default", resource=CACHE_CLUSTERS).get("workers", ())
@@ -168,7 +168,7 @@ async def killed(cluster: Cluster, place: Lab, agents: AgentCluster) -> dict[str
     if readable(cluster) != held:  # the agent is there, and gives what is on its disk
         raise RuntimeError(f"the status says {readable(cluster)} after a worker alone was lost, not {held}")
     await asyncio.to_thread(agents.nodes[node].process.kill)
-    struck = await seconds_until(cluster, lambda: readable(cluster) == left)
+    struck = await seconds_until(cluster, lambda: readable(cluster) == remaining)
     await asyncio.to_thread(place.cache.workers[node].launch)
     agents.nodes[node].process.launch()
     again = await seconds_until(cluster, lambda: readable(cluster) == held)
@@ -190,11 +190,11 @@ async def run(*, files: int, size: int, copies: int, kills: bool) -> dict[str, A
             spare_lasting_objects()  # as the operator's command does
             precedence = take_precedence()
             async with operator_on(place, caches, agents, heap=heap) as cluster:
-                found = await loaded(cluster, agents, uri=source.uri, options=options, expected=files)
-                found["precedence"] = precedence
+                figures = await loaded(cluster, agents, uri=source.uri, options=options, expected=files)
+                figures["precedence"] = precedence
                 if kills:
-                    found["ledger"] = await killed(cluster, place, agents)
-                return found
+                    figures["ledger"] = await killed(cluster, place, agents)
+                return figures
 
 
 @click.command()
@@ -204,9 +204,9 @@ async def run(*, files: int, size: int, copies: int, kills: bool) -> dict[str, A
 @click.option("--kills/--no-kills", default=True, show_default=True, help="Kill a worker at the end.")
 def main(files: int, size: int, copies: int, kills: bool) -> None:
     """Measure an operator on a real cache."""
-    found = asyncio.run(run(files=files, size=size, copies=copies, kills=kills))
+    figures = asyncio.run(run(files=files, size=size, copies=copies, kills=kills))
     machine = {"cpus": os.cpu_count(), "load_1m": round(os.getloadavg()[0], 1)}
-    click.echo(json.dumps({"bench": "data_plane", "files": files, "size": size, **found, **machine}))
+    click.echo(json.dumps({"bench": "data_plane", "files": files, "size": size, **figures, **machine}))
 
 
 if __name__ == "__main__":

@@ -34,17 +34,17 @@ class Memory:
     """Of some processes.
 
     Attributes:
-        own: bytes that belong to no file, shared ones by their share.
+        anonymous: bytes that belong to no file, shared ones by their share.
         of_files: bytes of each part of a file that one of them has mapped.
     """
 
     processes: int = 0
-    own: int = 0
+    anonymous: int = 0
     of_files: dict[tuple[str, str], int] = field(default_factory=dict)
 
     @property
     def mib(self) -> float:
-        return round((self.own + sum(self.of_files.values())) / 2**20, 1)
+        return round((self.anonymous + sum(self.of_files.values())) / 2**20, 1)
 
     def add(self, pid: int) -> None:
         self.processes += 1
@@ -53,25 +53,25 @@ class Memory:
             head, *lines = mapping.splitlines()
             _, _, offset, _, inode, *path = head.split(maxsplit=5)
             size = {
-                name: int(rest.split()[0]) << 10
-                for name, _, rest in (line.partition(":") for line in lines)
-                if rest.endswith("kB")
+                name: int(amount.split()[0]) << 10
+                for name, _, amount in (line.partition(":") for line in lines)
+                if amount.endswith("kB")
             }
             if inode == "0":
-                self.own += size["Pss"]
+                self.anonymous += size["Pss"]
                 continue
-            self.own += size["Anonymous"]  # what was written of it
+            self.anonymous += size["Anonymous"]  # what was written of it
             part = (path[0], offset)
             self.of_files[part] = max(self.of_files.get(part, 0), size["Rss"] - size["Anonymous"])
 
 
 def memory(*pids: int) -> Memory:
     """Of these processes and those that they have started."""
-    found = Memory()
+    total = Memory()
     for process in map(psutil.Process, pids):
-        for each in (process, *process.children(recursive=True)):
-            found.add(each.pid)
-    return found
+        for child in (process, *process.children(recursive=True)):
+            total.add(child.pid)
+    return total
 
 
 def measure(root: Path, *, rest_seconds: float) -> dict[str, object]:
@@ -106,7 +106,7 @@ def measure(root: Path, *, rest_seconds: float) -> dict[str, object]:
             agent.process.kill()
     return {
         "bench": "idle_node",
-        "mib_alone": {name: each.mib for name, each in parts.items()},
+        "mib_alone": {name: part.mib for name, part in parts.items()},
         "processes": node_memory.processes,
         "mib": node_memory.mib,
     }
@@ -117,9 +117,9 @@ def measure(root: Path, *, rest_seconds: float) -> dict[str, object]:
 def main(rest_seconds: float) -> None:
     """Measure it once."""
     with tempfile.TemporaryDirectory(prefix="idle-node-") as root:
-        found = measure(Path(root), rest_seconds=rest_seconds)
-    print(json.dumps(found))
-    whole = found["mib"]
+        figures = measure(Path(root), rest_seconds=rest_seconds)
+    print(json.dumps(figures))
+    whole = figures["mib"]
     assert isinstance(whole, float)
     assert whole <= BAR_MIB, f"{whole} MiB, and {BAR_MIB} MiB are the bar"
 

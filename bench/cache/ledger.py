@@ -154,14 +154,14 @@ async def measure(root: Path, *, blocks: int, rest_seconds: float, removals: int
     os.sync()
     ids = np.random.default_rng(7).permutation(version.manifest.block_ids).tolist()
     disk, count = Disk(root / "tier"), max(blocks // 1000, 1)
-    found: dict[str, float] = {}
+    figures: dict[str, float] = {}
 
     async def timed(name: str, done: Callable[[], None], truth: Truth, agent: AgentProcess) -> None:
         cpu = agent.cpu_seconds()
         await asyncio.to_thread(done)
         seconds = await truth.known()
-        found[f"{name}_seconds"] = max(found.get(f"{name}_seconds", 0.0), seconds)
-        found[f"{name}_cpu_seconds"] = round(agent.cpu_seconds() - cpu, 2)
+        figures[f"{name}_seconds"] = max(figures.get(f"{name}_seconds", 0.0), seconds)
+        figures[f"{name}_cpu_seconds"] = round(agent.cpu_seconds() - cpu, 2)
 
     agent = await asyncio.to_thread(AgentProcess, root / "tier")
     try:
@@ -179,11 +179,11 @@ async def measure(root: Path, *, blocks: int, rest_seconds: float, removals: int
             await asyncio.sleep(rest_seconds)  # what was begun with the assignment has ended
             cpu = agent.cpu_seconds()
             await asyncio.sleep(rest_seconds)  # the length of the measurement
-            found["rest_cpu_percent"] = round(100 * (agent.cpu_seconds() - cpu) / rest_seconds, 2)
+            figures["rest_cpu_percent"] = round(100 * (agent.cpu_seconds() - cpu) / rest_seconds, 2)
             for _ in range(removals):
                 await timed("removed", lambda: truth.remove(count), truth, agent)
                 await timed("removed_again_at_once", lambda: truth.remove(count), truth, agent)
-            found["memory_mib"] = round(agent.memory_mib())
+            figures["memory_mib"] = round(agent.memory_mib())
         agent.kill()
         truth.remove(count)
         began = time.monotonic()
@@ -191,11 +191,11 @@ async def measure(root: Path, *, blocks: int, rest_seconds: float, removals: int
         async with following(agent) as client:
             truth = Truth(disk=disk, client=client, ids=ids)
             await truth.known()
-            found["known_after_start_seconds"] = round(time.monotonic() - began, 2)
+            figures["known_after_start_seconds"] = round(time.monotonic() - began, 2)
             await timed("wiped", truth.wipe, truth, agent)
     finally:
         agent.kill()
-    return found
+    return figures
 
 
 @click.command()
@@ -210,12 +210,12 @@ def main(blocks: int, folder: str | None, rest_seconds: float, removals: int, ag
         asyncio.run(run_agent(Path(folder)))
         return
     with tempfile.TemporaryDirectory(dir=folder) as root:
-        found = asyncio.run(
+        figures = asyncio.run(
             measure(Path(root).resolve(), blocks=blocks, rest_seconds=rest_seconds, removals=removals)
         )
     behind = ("removed_seconds", "removed_again_at_once_seconds", "wiped_seconds")
-    good = all(found[name] < BAR_SECONDS for name in behind)
-    print(json.dumps({"bench": "ledger", "blocks": blocks, **found, "bar": good}))
+    good = all(figures[name] < BAR_SECONDS for name in behind)
+    print(json.dumps({"bench": "ledger", "blocks": blocks, **figures, "bar": good}))
     sys.exit(not good)
 
 

@@ -49,18 +49,20 @@ class Cost:
 
 
 def _used() -> float:
-    own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+    process, children = (
+        resource.getrusage(usage) for usage in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    return process.ru_utime + process.ru_stime + children.ru_utime + children.ru_stime
 
 
 async def timed(work: Callable[[], Awaitable[Listed]], *, files: int) -> tuple[Listed, Cost]:
     begun, used = time.monotonic(), _used()
-    found = await work()
-    if found.totals.files != files:
-        raise click.ClickException(f"{found.totals.files} of {files} files were listed")
+    listing = await work()
+    if listing.totals.files != files:
+        raise click.ClickException(f"{listing.totals.files} of {files} files were listed")
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
     cost = Cost(seconds=time.monotonic() - begun, cpu_seconds=_used() - used, peak_mib=peak)
-    return found, cost
+    return listing, cost
 
 
 def _serve(files: int, ready: Connection) -> None:
@@ -79,10 +81,10 @@ def _serve(files: int, ready: Connection) -> None:
 
 @contextlib.contextmanager
 def made_up(files: int) -> Iterator[Source]:
-    here, there = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=_serve, args=(files, there), daemon=True)
+    receiver, sender = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=_serve, args=(files, sender), daemon=True)
     process.start()
-    options = {"endpoint": f"http://127.0.0.1:{here.recv()}", "pathStyle": "true"}
+    options = {"endpoint": f"http://127.0.0.1:{receiver.recv()}", "pathStyle": "true"}
     yield Source(uri="s3://bucket/data", options=options, credentials=KEYS)
     process.kill()
 
@@ -106,8 +108,8 @@ def measured(cost: Cost) -> dict[str, float]:
 def main(files: int) -> None:
     """List a bucket into a manifest."""
     line: dict[str, object] = {"bench": "listing", "files": files}
-    with tempfile.TemporaryDirectory() as made, made_up(files) as source:
-        line["own"] = measured(asyncio.run(own(source, files=files, folder=Path(made))))
+    with tempfile.TemporaryDirectory() as folder, made_up(files) as source:
+        line["own"] = measured(asyncio.run(own(source, files=files, folder=Path(folder))))
     click.echo(json.dumps(line))
 
 

@@ -74,10 +74,10 @@ def build(file: Path, files: int, per_folder: int) -> dict[str, float]:
     listed = time.monotonic()
     with file.open("wb") as sink:
         builder.finish(sink.write)
-    made = time.monotonic()
+    made_at = time.monotonic()
     return {
         "add_s": listed - begun - generating,
-        "finish_s": made - listed,
+        "finish_s": made_at - listed,
         "builder_peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before,
         "on_disk_mib": file.stat().st_size / MIB,
     }

@@ -78,11 +78,11 @@ def _serve(files: int, ready: Connection) -> None:
 @contextlib.contextmanager
 def made_up(files: int) -> Iterator[tuple[Source, psutil.Process]]:
     """A store in a process of its own."""
-    here, there = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=_serve, args=(files, there), daemon=True)
+    receiver, sender = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=_serve, args=(files, sender), daemon=True)
     process.start()
     try:
-        options = {"endpoint": f"http://127.0.0.1:{here.recv()}", "pathStyle": "true"}
+        options = {"endpoint": f"http://127.0.0.1:{receiver.recv()}", "pathStyle": "true"}
         source = Source(uri="s3://bucket/data", options=options, credentials=KEYS)
         yield source, psutil.Process(process.pid)
     finally:
@@ -113,15 +113,17 @@ def used(process: psutil.Process | None = None) -> float:
     """Processor seconds of a process; None: of this one and those that it has started and that have ended."""
     if process is not None:
         return sum(process.cpu_times()[:2])
-    own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+    process_usage, children = (
+        resource.getrusage(usage) for usage in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    return process_usage.ru_utime + process_usage.ru_stime + children.ru_utime + children.ru_stime
 
 
 async def listed(root: Path, source: Source, *, files: int) -> Version:
     manifests = ManifestFolder(root / "manifests")
     lister = ProcessLister(folder=manifests, source_of=lambda _: source, cut=EXTENTS)
-    found = await lister.list(path=PATH, limit=ListingLimit(files=2 * files + 1000))
-    return Version(manifest=manifests.open(found.digest), folder=manifests, source=access_of(source))
+    listing = await lister.list(path=PATH, limit=ListingLimit(files=2 * files + 1000))
+    return Version(manifest=manifests.open(listing.digest), folder=manifests, source=access_of(source))
 
 
 async def started(root: Path, version: Version) -> AgentProcess:
@@ -187,15 +189,15 @@ async def measure(root: Path, source: Source, store: psutil.Process, *, files: i
             (view,) = views._views.values()
             assert view.counts().linked == files, f"of {files} files, {view.counts()}"
             with multiprocessing.get_context("spawn").Pool(1) as pool:
-                found = await asyncio.to_thread(pool.apply, walk, (view.folder.tree,))
+                walked = await asyncio.to_thread(pool.apply, walk, (view.folder.tree,))
     finally:
         await asyncio.to_thread(agent.process.kill)
-    parts["walk"] = {each: round(found[each], 2) for each in ("seconds", "cpu_seconds")}
-    assert (found["files"], found["wrong"]) == (files, 0), f"a pod has read {found}"
+    parts["walk"] = {figure: round(walked[figure], 2) for figure in ("seconds", "cpu_seconds")}
+    assert (walked["files"], walked["wrong"]) == (files, 0), f"a pod has read {walked}"
     return {
         "bench": "many_files",
         "files": files,
-        "bytes": found["bytes"],
+        "bytes": walked["bytes"],
         "parts": parts,
         "store_cpu_seconds": round(of_store, 2),
         "agent_mib": round(memory),
@@ -212,8 +214,8 @@ def main(files: int, folder: Path) -> None:
         tempfile.TemporaryDirectory(prefix="many-files-", dir=folder) as root,
         made_up(files) as (source, store),
     ):
-        found = asyncio.run(measure(Path(root).resolve(), source, store, files=files))
-    print(json.dumps(found))
+        figures = asyncio.run(measure(Path(root).resolve(), source, store, files=files))
+    print(json.dumps(figures))
 
 
 if __name__ == "__main__":

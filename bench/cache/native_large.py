@@ -2,7 +2,7 @@
 over three nodes.
 
 Agents are processes of their own; the source is a folder on the same disk. The file is read in turns with a plain copy
-of it, a piece each, after the kernel was told to forget both; the median of the rounds counts. Prints one line of
+of it, a piece each, after the kernel was asked to forget both; the median of the rounds counts. Prints one line of
 JSON; fails below the bars::
 
     PYTHONPATH=.:operator python bench/cache/native_large.py --gib 3 --folder FOLDER
@@ -146,19 +146,19 @@ def linked(agent: AgentProcess, version: Version) -> Path:
 def read_in_turns(files: list[Path]) -> list[float]:
     """Seconds to read each of some files of one length that the kernel has not in memory, a piece of one and a piece of
     the other, so that what else the machine does takes as much of each."""
-    taken, opened = [0.0] * len(files), [os.open(file, os.O_RDONLY) for file in files]
+    seconds, opened = [0.0] * len(files), [os.open(file, os.O_RDONLY) for file in files]
     try:
         for fd in opened:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        buffer, order, left = bytearray(1 << 20), list(range(len(files))), True
-        while left:
+        buffer, order, more = bytearray(1 << 20), list(range(len(files))), True
+        while more:
             for number in order:
                 began = time.perf_counter()
                 for _ in range(_PIECE // len(buffer)):
-                    left = os.readv(opened[number], [buffer]) > 0
-                taken[number] += time.perf_counter() - began
+                    more = os.readv(opened[number], [buffer]) > 0
+                seconds[number] += time.perf_counter() - began
             order.reverse()
-        return taken
+        return seconds
     finally:
         for fd in opened:
             os.close(fd)
@@ -186,17 +186,17 @@ async def measure(root: Path, *, size: int, rounds: int) -> dict[str, object]:
         await cache.give(first, mine=ALL_SLOTS)
         await cache.rests(first, held=size)
         loaded, cpu = time.monotonic() - began, sum(process.cpu_times()[:2]) - cpu
-        shown = linked(first, version)
-        assert hash_of(shown) == hash_of(file)
+        view_file = linked(first, version)
+        assert hash_of(view_file) == hash_of(file)
         plain = root / "plain"
         shutil.copy(file, plain)
         os.sync()
         ratios = []
         for _ in range(rounds):
-            of_plain, of_shown = read_in_turns([plain, shown])
+            of_plain, of_shown = read_in_turns([plain, view_file])
             ratios.append(of_plain / of_shown)
         memory = process.memory_info().rss / 2**20
-        others = await _spread(cache, size=size)
+        spread = await _spread(cache, size=size)
     finally:
         await cache.close()
     return {
@@ -205,10 +205,10 @@ async def measure(root: Path, *, size: int, rounds: int) -> dict[str, object]:
         "load_seconds": round(loaded, 1),
         "load_cpu_seconds": round(cpu, 1),
         "read_beside_disk": round(statistics.median(ratios), 3),  # codespell:ignore beside
-        "ratios": [round(each, 3) for each in sorted(ratios)],
+        "ratios": [round(ratio, 3) for ratio in sorted(ratios)],
         "agent_idle_mib": round(idle),
         "agent_after_load_mib": round(memory),
-        **others,
+        **spread,
     }
 
 
@@ -259,9 +259,9 @@ async def _spread(cache: Cache, *, size: int) -> dict[str, object]:
 def main(gib: float, rounds: int, folder: Path) -> None:
     """Measure it once."""
     with tempfile.TemporaryDirectory(prefix="native-large-", dir=folder) as root:
-        found = asyncio.run(measure(Path(root), size=int(gib * (1 << 30)), rounds=rounds))
-    print(json.dumps(found))
-    ratio, idle = found["read_beside_disk"], found["agent_idle_mib"]  # codespell:ignore beside
+        figures = asyncio.run(measure(Path(root), size=int(gib * (1 << 30)), rounds=rounds))
+    print(json.dumps(figures))
+    ratio, idle = figures["read_beside_disk"], figures["agent_idle_mib"]  # codespell:ignore beside
     assert isinstance(ratio, float)
     assert ratio >= READ_BAR, f"{ratio} of the disk, and {READ_BAR} are the bar"
     assert isinstance(idle, int)

@@ -44,7 +44,7 @@ COLD_BAR_SECONDS = 120.0
 SECOND_BAR_SECONDS = 5.0
 
 
-def make_node(root: Path, files: int, here: float) -> str:
+def make_node(root: Path, files: int, share: float) -> str:
     """Blocks and the agent's manifest; its digest."""
     tier = root / "cache" / "default"
     (tier / names.AGENT_SPOOL).mkdir(parents=True)
@@ -56,7 +56,7 @@ def make_node(root: Path, files: int, here: float) -> str:
     manifests, disk = ManifestFolder(tier / names.AGENT_MANIFESTS), Disk(tier)
     digest = manifests.write(builder)
     manifest = manifests.open(digest)
-    for block in range(math.ceil(files * here)):  # the files are in the order of their names
+    for block in range(math.ceil(files * share)):  # the files are in the order of their names
         put_block(disk, manifest, block, b"x")
     make_ready(disk)
     return digest
@@ -122,16 +122,16 @@ async def _measure(root: Path, digest: str, rest_seconds: float) -> dict[str, fl
         watch.cancel()
         (view,) = views._views.values()
         await eventually_async(lambda: not view.due and not view.operations.busy, deadline=300)
-        rest = time.process_time()
+        cpu_seconds = time.process_time()
         await asyncio.sleep(rest_seconds)  # the length of the measurement
-        rest = time.process_time() - rest
+        cpu_seconds = time.process_time() - cpu_seconds
         counts = views.reports()[0].counts
     return {
         "publish_s": round(first, 1),
         "publish_cpu_s": round(cpu, 1),
         "second_s": round(second, 3),
         "longest_pause_ms": round(pauses.longest * 1e3),
-        "rest_cpu_percent": round(100 * rest / rest_seconds, 2),
+        "rest_cpu_percent": round(100 * cpu_seconds / rest_seconds, 2),
         "memory_mib": round(anonymous() - before),
         "linked": counts.linked,
         "through_fuse": counts.remote,
@@ -159,20 +159,22 @@ def apart(step: Callable[[Path, str, float], dict[str, float]], *arguments: obje
 
 @click.command()
 @click.option("--files", default=1_000_000, show_default=True, type=click.IntRange(min=1))
-@click.option("--here", default=1.0, show_default=True, help="Share of the blocks that are on the node.")
+@click.option(
+    "--here", "share", default=1.0, show_default=True, help="Share of the blocks that are on the node."
+)
 @click.option("--folder", default=None, help="Where to work; some GiB and an inode a file are needed.")
 @click.option("--rest-seconds", default=10.0, show_default=True)
-def main(files: int, here: float, folder: str | None, rest_seconds: float) -> None:
+def main(files: int, share: float, folder: str | None, rest_seconds: float) -> None:
     """Publish a dataset twice, restart, and publish it again."""
     with tempfile.TemporaryDirectory(dir=folder) as root:
-        digest = make_node(Path(root).resolve(), files, here)
+        digest = make_node(Path(root).resolve(), files, share)
         os.sync()
         cold = apart(measure, Path(root).resolve(), digest, rest_seconds)
         again = apart(measure, Path(root).resolve(), digest, rest_seconds)
         result = {
             "benchmark": "node_views",
             "files": files,
-            "here": here,
+            "here": share,
             "cold": cold,
             "after_restart": again,
             "bars": {

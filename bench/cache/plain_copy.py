@@ -44,14 +44,14 @@ def take(port: int, names: list[str], folder: Path) -> float:
 
     def lane() -> None:
         with socket.create_connection(("127.0.0.1", port)) as connection:
-            asked = next_batch()
-            _ask(connection, asked)
-            while asked:
+            batch = next_batch()
+            _ask(connection, batch)
+            while batch:
                 following = next_batch()
                 _ask(connection, following)
-                for name in asked:
+                for name in batch:
                     _receive(connection, folder, name)
-                asked = following
+                batch = following
 
     threads = [threading.Thread(target=lane) for _ in range(LANES)]
     for thread in threads:
@@ -93,5 +93,5 @@ if __name__ == "__main__":
     if sys.argv[1] == "give":
         give(Path(sys.argv[2]), int(sys.argv[3]))
     else:
-        wanted = Path(sys.argv[3]).read_text().split()
-        print(take(int(sys.argv[2]), wanted, Path(sys.argv[4])), flush=True)
+        names = Path(sys.argv[3]).read_text().split()
+        print(take(int(sys.argv[2]), names, Path(sys.argv[4])), flush=True)

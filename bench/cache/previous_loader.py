@@ -62,10 +62,12 @@ def measured(folder: Path, *command: str) -> dict[str, Any]:
 
 def figures(result: Mapping[str, Any], *, files: int, nodes: int) -> dict[str, float]:
     """Files a second and milliseconds of processors for each copied file."""
-    one = result[f"nodes_{nodes}"]
-    used = sum(value for kind, value in one["cpu_seconds"].items() if kind != "of_processors")
+    figures_of_nodes = result[f"nodes_{nodes}"]
+    used = sum(value for kind, value in figures_of_nodes["cpu_seconds"].items() if kind != "of_processors")
     return {
-        "files_per_s": round(files / one.get("readable_seconds", one.get("seconds"))),
+        "files_per_s": round(
+            files / figures_of_nodes.get("readable_seconds", figures_of_nodes.get("seconds"))
+        ),
         "cpu_ms_per_copy": round(1000 * used / (files * nodes), 2),
     }
 
@@ -79,21 +81,21 @@ def figures(result: Mapping[str, Any], *, files: int, nodes: int) -> dict[str, f
 def main(files: int, rounds: int, commit: str) -> None:
     """Measure the agents next to the loader of an earlier commit."""
     part = str(files / 10_000)
-    found: dict[str, dict[int, list[dict[str, float]]]] = {}
+    rows_by_name: dict[str, dict[int, list[dict[str, float]]]] = {}
     with checkout(commit) as folder:
         for _ in range(rounds):
             before = measured(folder, "-c", PREVIOUS, str(files))
             now = measured(ROOT, "bench/cache/agent_loading.py", "replicate", "--part", part)
             for name, result in (("previous", before), ("agents", now)):
                 for nodes in (1, 3):
-                    rows = found.setdefault(name, {}).setdefault(nodes, [])
+                    rows = rows_by_name.setdefault(name, {}).setdefault(nodes, [])
                     rows.append(figures(result, files=files, nodes=nodes))
     middle = {
         name: {
-            f"nodes_{nodes}": {key: statistics.median(each[key] for each in rows) for key in KEYS}
+            f"nodes_{nodes}": {key: statistics.median(row[key] for row in rows) for key in KEYS}
             for nodes, rows in by_nodes.items()
         }
-        for name, by_nodes in found.items()
+        for name, by_nodes in rows_by_name.items()
     }
     ratios = {
         f"{key}_ratio_{nodes}": round(

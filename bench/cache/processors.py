@@ -32,12 +32,12 @@ def limited(groups: Mapping[str, Iterable[int]], *, processors: float) -> Iterat
     parent = _ROOT if unified else first
     if unified and "cpu" not in (_ROOT / "cgroup.subtree_control").read_text().split():
         (_ROOT / "cgroup.subtree_control").write_text("+cpu")
-    made: list[Path] = []
+    folders: list[Path] = []
     try:
         for name, pids in groups.items():
             folder = parent / f"tdcs-bench-{os.getpid()}-{name}"
             folder.mkdir()
-            made.append(folder)
+            folders.append(folder)
             quota = round(processors * _PERIOD_MICROSECONDS)
             if unified:
                 (folder / "cpu.max").write_text(f"{quota} {_PERIOD_MICROSECONDS}")
@@ -49,7 +49,7 @@ def limited(groups: Mapping[str, Iterable[int]], *, processors: float) -> Iterat
                     (folder / "cgroup.procs").write_text(str(process.pid))
         yield
     finally:
-        for folder in made:
+        for folder in folders:
             _removed(folder, parent)
 
 

@@ -21,15 +21,15 @@ class SocketBytes:
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, int] = {}
+        self._totals: dict[str, int] = {}
         self._before: dict[str, int] = {}
         self.look()
-        self._before = dict(self._known)
+        self._before = dict(self._totals)
 
     @property
     def total(self) -> int:
         """Bytes both ways since this was made; what was sent counts when the other side has acknowledged it."""
-        return sum(count - self._before.get(inode, 0) for inode, count in self._known.items())
+        return sum(count - self._before.get(inode, 0) for inode, count in self._totals.items())
 
     def look(self) -> None:
         """Take in the counters of all connections."""
@@ -40,10 +40,15 @@ class SocketBytes:
                     self._take(inode, int(name))
 
     def _take(self, inode: str, number: int) -> None:
-        with socket.socket(fileno=os.dup(number)) as one:
-            if one.family in (socket.AF_INET, socket.AF_INET6) and one.type == socket.SOCK_STREAM:
-                found = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKNOWLEDGED_AND_RECEIVED.size)
-                self._known[inode] = sum(_ACKNOWLEDGED_AND_RECEIVED.unpack(found))
+        with socket.socket(fileno=os.dup(number)) as connection:
+            if (
+                connection.family in (socket.AF_INET, socket.AF_INET6)
+                and connection.type == socket.SOCK_STREAM
+            ):
+                tcp_info = connection.getsockopt(
+                    socket.IPPROTO_TCP, socket.TCP_INFO, _ACKNOWLEDGED_AND_RECEIVED.size
+                )
+                self._totals[inode] = sum(_ACKNOWLEDGED_AND_RECEIVED.unpack(tcp_info))
 
     async def follow(self) -> None:
         """Look again and again, until cancelled."""

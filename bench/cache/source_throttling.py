@@ -101,10 +101,13 @@ def main(files: int, rounds: int, seconds: float) -> None:
             plain.append(rate)
             for share, ratios in shares.items():
                 tier = folder / f"{number}-{share}"
-                found, bad = load(version, tier, Throttled(share, seed=number, seconds=seconds))
-                ratios.append(found / rate)
+                reached, bad = load(version, tier, Throttled(share, seed=number, seconds=seconds))
+                ratios.append(reached / rate)
                 failed += bad
-    medians = {f"{share:.0%}": round(statistics.median(found), 3) for share, found in shares.items()}
+    medians = {
+        f"{share:.0%}": round(statistics.median(ratios_of_share), 3)
+        for share, ratios_of_share in shares.items()
+    }
     good = not failed and all(medians[f"{share:.0%}"] >= bar for share, bar in BARS.items())
     print(
         json.dumps(

@@ -38,13 +38,15 @@ BAR_SECONDS = 120.0
 def make_strangers(disk: Disk, *, count: int) -> None:
     """Files of one byte, of a version that nobody lists."""
     disk.prepare()
-    mount, found = mount_key(MOUNT), xxhash.xxh3_64_intdigest(b"x")
+    mount, content_hash = mount_key(MOUNT), xxhash.xxh3_64_intdigest(b"x")
     for number in range(count):
         path = f"{disk.spool}/{(number + 1) << 24}"
         fd = os.open(path, os.O_WRONLY | os.O_CREAT)
         os.write(fd, b"x")
         os.close(fd)
-        disk.facts.write(path, FileFacts(BlockIdentity(mount, number.to_bytes(16, "little"), 0), 1, found))
+        disk.facts.write(
+            path, FileFacts(BlockIdentity(mount, number.to_bytes(16, "little"), 0), 1, content_hash)
+        )
 
 
 async def measure(root: Path, *, count: int) -> dict[str, float]:
@@ -61,16 +63,16 @@ async def measure(root: Path, *, count: int) -> dict[str, float]:
     strays = Strays(disk=disk, inventory=inventory)
     before, began, processor = _peak(), time.monotonic(), time.process_time()
     inventory.look([mount])
-    looked = time.monotonic()
+    looked_at = time.monotonic()
     while strays.due([mount], emptied=False):
         await strays.remove([mount], emptied=False)
     ended = time.monotonic()
-    left = len(disk.ids_at(Place.SPOOL))
-    assert not left, f"{left} files are left"
+    remaining = len(disk.ids_at(Place.SPOOL))
+    assert not remaining, f"{remaining} files are left"
     return {
         "strangers": count,
-        "look_seconds": round(looked - began, 1),
-        "removal_seconds": round(ended - looked, 1),
+        "look_seconds": round(looked_at - began, 1),
+        "removal_seconds": round(ended - looked_at, 1),
         "processor_seconds": round(time.process_time() - processor, 1),
         "peak_mib": round((_peak() - before) / 1024),
     }
@@ -86,9 +88,9 @@ def _peak() -> int:
 def main(strangers: int, folder: Path) -> None:
     """Measure it once."""
     with tempfile.TemporaryDirectory(prefix="strangers-", dir=folder) as root:
-        found = asyncio.run(measure(Path(root), count=strangers))
-    print(json.dumps(found))
-    seconds = found["look_seconds"] + found["removal_seconds"]
+        figures = asyncio.run(measure(Path(root), count=strangers))
+    print(json.dumps(figures))
+    seconds = figures["look_seconds"] + figures["removal_seconds"]
     assert seconds < BAR_SECONDS, f"{seconds} s, and {BAR_SECONDS} s are the bar"
 
 

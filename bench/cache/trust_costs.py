@@ -194,10 +194,10 @@ async def run(*, calls: int, files: int, rounds: int, folder: Path) -> dict[str,
                 for name, trusted in (("plain", False), ("trusted", True))
             ]
             for number in range(rounds + 1):  # the first one warms up virtual machines and connections
-                for each in sides if number % 2 else reversed(sides):
-                    await each.ask(calls)
-                    await asyncio.to_thread(each.read, number)
-                    await each.copy()
+                for cache in sides if number % 2 else reversed(sides):
+                    await cache.ask(calls)
+                    await asyncio.to_thread(cache.read, number)
+                    await cache.copy()
     finally:
         store.process.kill()
     plain, trusted = sides
@@ -214,7 +214,7 @@ async def run(*, calls: int, files: int, rounds: int, folder: Path) -> dict[str,
 
 def compared(plain: list[float], trusted: list[float]) -> dict[str, object]:
     """Medians a second, and that of the ratios of each round."""
-    ratios = [one / other for one, other in zip(trusted, plain, strict=True)]
+    ratios = [trusted_rate / plain_rate for trusted_rate, plain_rate in zip(trusted, plain, strict=True)]
     return {
         "plain_per_s": round(statistics.median(plain)),
         "trusted_per_s": round(statistics.median(trusted)),
@@ -231,12 +231,12 @@ def main(calls: int, files: int, rounds: int) -> None:
     """Compare the cache's RPC with and without certificates."""
     folder = Path(tempfile.mkdtemp(prefix="tdcs-trust-costs-"))
     try:
-        found = asyncio.run(run(calls=calls, files=files, rounds=rounds, folder=folder))
+        figures = asyncio.run(run(calls=calls, files=files, rounds=rounds, folder=folder))
     finally:
         unmount(folder)
         shutil.rmtree(folder)
-    print(json.dumps(found), flush=True)
-    sys.exit(any(found[what]["trusted_over_plain"] < bar for what, bar in BARS.items()))  # type: ignore[index]
+    print(json.dumps(figures), flush=True)
+    sys.exit(any(figures[figure]["trusted_over_plain"] < bar for figure, bar in BARS.items()))  # type: ignore[index]
 
 
 if __name__ == "__main__":

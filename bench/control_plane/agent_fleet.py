@@ -68,8 +68,8 @@ class Fleet:
 
     async def state(self, request: web.Request) -> web.Response:
         node = request.match_info["node"]
-        known = (request.query.get("instance"), int(request.query.get("revision", "-1")))
-        if known == (self._states[node].instance, self._states[node].revision):
+        revision = (request.query.get("instance"), int(request.query.get("revision", "-1")))
+        if revision == (self._states[node].instance, self._states[node].revision):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(float(request.query.get("wait", "0"))):
                     await self._news[node].wait()
@@ -79,29 +79,29 @@ class Fleet:
         node = request.match_info["node"]
         before = self._states[node]
         mounts = dict(before.mounts)
-        for one in msgspec.msgpack.decode(await request.read(), type=list[Assignment]):
-            mounts[one.mount] = self._done(one)
-            holders = self._holders.setdefault(one.mount, set())
-            (holders.add if mounts[one.mount].held_bytes else holders.discard)(node)
-            self._spread.setdefault(one.mount, {}).setdefault(len(holders), time.time())
+        for assignment in msgspec.msgpack.decode(await request.read(), type=list[Assignment]):
+            mounts[assignment.mount] = self._done(assignment)
+            holders = self._holders.setdefault(assignment.mount, set())
+            (holders.add if mounts[assignment.mount].held_bytes else holders.discard)(node)
+            self._spread.setdefault(assignment.mount, {}).setdefault(len(holders), time.time())
         self._states[node] = msgspec.structs.replace(
             before,
             revision=before.revision + 1,
             mounts=mounts,
-            used_bytes=sum(each.held_bytes for each in mounts.values()),
+            used_bytes=sum(state.held_bytes for state in mounts.values()),
         )
         self._news[node].set()
         self._news[node] = asyncio.Event()
         return web.Response(body=msgspec.msgpack.encode(self._states[node]))
 
-    def _done(self, one: Assignment) -> MountState:
-        sizes = self._sizes[one.manifest]
-        held = slots.union(NO_SLOTS, *(part.slots for part in one.parts))
+    def _done(self, assignment: Assignment) -> MountState:
+        sizes = self._sizes[assignment.manifest]
+        held = slots.union(NO_SLOTS, *(part.slots for part in assignment.parts))
         return MountState(
-            mount=one.mount,
-            version=one.version,
-            echo=echo_of(one),
-            manifest=one.manifest,
+            mount=assignment.mount,
+            version=assignment.version,
+            echo=echo_of(assignment),
+            manifest=assignment.manifest,
             held_bytes=slots.bytes_in(held, sizes),
             complete=held,
             present=held,
@@ -113,7 +113,7 @@ class Fleet:
                     wanted_files=size // SIZE,
                     held_files=size // SIZE,
                 )
-                for part in one.parts
+                for part in assignment.parts
             ),
         )
 
@@ -124,12 +124,14 @@ class Fleet:
 
 async def run_fleet(*, port: int, nodes: int, mounts: int, files: int, folder: ManifestFolder) -> None:
     """Serve until standard input ends."""
-    each = totals_of(files)
-    known = {digest_of(number): each for number in range(1, mounts)}
+    totals = totals_of(files)
+    mounted = {digest_of(number): totals for number in range(1, mounts)}
     real = {digest: listed(folder.open(digest)).totals for digest in folder.digests()}
-    everything = {**known, **real}
+    everything = {**mounted, **real}
 
-    fleet = Fleet(nodes=nodes, sizes={digest: one.sizes for digest, one in everything.items()})
+    fleet = Fleet(
+        nodes=nodes, sizes={digest: totals_of_digest.sizes for digest, totals_of_digest in everything.items()}
+    )
 
     async def manifest(request: web.Request) -> web.FileResponse:
         return web.FileResponse(folder.file(request.match_info["digest"]))

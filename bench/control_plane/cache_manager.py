@@ -79,13 +79,13 @@ class World:
             for number in range(nodes)
         ]
         self.spaces = {
-            one.node.name: NodeSpace(
+            placed.node.name: NodeSpace(
                 capacity=NODE_BYTES,
                 state=AgentState(
-                    node=one.node.name, instance="i", revision=1, capacity_bytes=NODE_BYTES, mounts={}
+                    node=placed.node.name, instance="i", revision=1, capacity_bytes=NODE_BYTES, mounts={}
                 ),
             )
-            for one in self.nodes
+            for placed in self.nodes
         }
         self.dataset = Dataset.model_validate({"spec": {"source": {"uri": "file:///data/x"}}})
 
@@ -119,13 +119,13 @@ async def measured(world: World) -> dict[str, float]:
 
     demands = {name: world.demand(name) for name in names}
     manager.register(cluster="c", demands=demands.values())
-    found = {"first": await ask(names[0])}
-    found["nothing new"] = await ask(names[0])
+    seconds = {"first": await ask(names[0])}
+    seconds["nothing new"] = await ask(names[0])
     idle = next(name for name, demand in demands.items() if demand.tier.name != "ACTIVE")
     number = len(world.jobs)
     world.jobs["n", f"job-{number}"] = job(number, dataset=idle, active=True)
-    found["a job began"] = await ask(idle)
-    return {key: round(value, 4) for key, value in found.items()}
+    seconds["a job began"] = await ask(idle)
+    return {key: round(value, 4) for key, value in seconds.items()}
 
 
 def main() -> int:

@@ -37,8 +37,8 @@ class Constant(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """A part of a request came."""
         self._received += data
-        head, found, body = self._received.partition(b"\r\n\r\n")
-        if not found:
+        head, separator, body = self._received.partition(b"\r\n\r\n")
+        if not separator:
             return
         lines = head.lower().split(b"\r\n")
         length = next((int(line[15:]) for line in lines if line.startswith(b"content-length:")), 0)
@@ -59,15 +59,17 @@ def no_opinion(_: bytearray) -> bytes:
 def prepared(scores: Mapping[str, Mapping[str, int]]) -> Answer:
     """Replies made beforehand, by the dataset whose name a request has first."""
     replies = {
-        dataset.encode(): json.dumps([{"Host": node, "Score": score} for node, score in one.items()]).encode()
-        for dataset, one in scores.items()
+        dataset.encode(): json.dumps(
+            [{"Host": node, "Score": score} for node, score in node_scores.items()]
+        ).encode()
+        for dataset, node_scores in scores.items()
     }
     # Longest first: of d1 and d12, the name that is there.
-    wanted = re.compile(b"|".join(re.escape(name) for name in sorted(replies, key=len, reverse=True)))
+    expression = re.compile(b"|".join(re.escape(name) for name in sorted(replies, key=len, reverse=True)))
 
     def answer(body: bytearray) -> bytes:
-        found = wanted.search(body)
-        return replies[bytes(found[0])] if found else b"[]"
+        match = expression.search(body)
+        return replies[bytes(match[0])] if match else b"[]"
 
     return answer
 

@@ -60,10 +60,10 @@ class EndedJobs(ScriptedApi):
         self.lookups = 0
         self.making = 0.0
 
-    async def list(self, resource: Resource, **asked: Any) -> ObjectList:
-        keep: Callable[[Object], Object] = asked.get("keep") or (lambda obj: obj)
+    async def list(self, resource: Resource, **options: Any) -> ObjectList:
+        keep: Callable[[Object], Object] = options.get("keep") or (lambda obj: obj)
         items: list[Object] = []
-        count = 0 if asked.get("labels") == OF_NO_JOB else self._counts.get(resource, 0)
+        count = 0 if options.get("labels") == OF_NO_JOB else self._counts.get(resource, 0)
         for first in range(0, count, LIST_CHUNK):
             begin = time.process_time()
             texts = map(TEXTS[resource], range(first, min(first + LIST_CHUNK, count)))
@@ -74,9 +74,9 @@ class EndedJobs(ScriptedApi):
             items += (keep(item_of(content, resource=resource)) for content in page.items or ())
         return ObjectList(items=items, resource_version="1")
 
-    async def get(self, resource: Resource, **asked: Any) -> Any:
+    async def get(self, resource: Resource, **options: Any) -> Any:
         self.lookups += resource is TRAINING_JOBS
-        return await super().get(resource, **asked)
+        return await super().get(resource, **options)
 
 
 async def measured(counts: Mapping[Resource, int]) -> dict[str, float]:
@@ -90,7 +90,7 @@ async def measured(counts: Mapping[Resource, int]) -> dict[str, float]:
     await eventually_async(lambda: not len(operator.context.queue), deadline=600)
     passes = time.process_time()
     await asyncio.sleep(REST_SECONDS)
-    found = {
+    figures = {
         "ready_seconds": ready_at - begun_at,
         "ready_cpu_seconds": ready - begin - api.making,
         "passes_cpu_seconds": passes - begin - api.making,
@@ -98,7 +98,7 @@ async def measured(counts: Mapping[Resource, int]) -> dict[str, float]:
         "rest_mib": resident_mib(),
     }
     await operator.stop()
-    return found
+    return figures
 
 
 def resident_mib() -> float:
@@ -112,13 +112,13 @@ def resident_mib() -> float:
 @click.option("--pods", default=50_000, help="Pods of TrainingJobs, all of them with a node.")
 @click.option("--nodes", default=5_000)
 def main(ended: int, pods: int, nodes: int) -> None:
-    found = asyncio.run(measured({TRAINING_JOBS: ended, PODS: pods, NODES: nodes}))
+    figures = asyncio.run(measured({TRAINING_JOBS: ended, PODS: pods, NODES: nodes}))
     memory = process_resources.getrusage(process_resources.RUSAGE_SELF).ru_maxrss / 1024
     holds = {
-        "holds": found["ready_cpu_seconds"] < BAR_SECONDS and not found["requests"],
+        "holds": figures["ready_cpu_seconds"] < BAR_SECONDS and not figures["requests"],
         "memory_holds": memory < BAR_MIB,
     }
-    rounded = {key: round(value, 1) for key, value in found.items()}
+    rounded = {key: round(value, 1) for key, value in figures.items()}
     sizes = {"ended": ended, "pods": pods, "nodes": nodes}
     click.echo(json.dumps({"bench": "ended_jobs", **sizes, **rounded, "memory_mib": round(memory), **holds}))
 

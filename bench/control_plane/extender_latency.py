@@ -68,15 +68,15 @@ def datasets(*, count: int, nodes: list[str], holders: int) -> list[dict[str, An
     ]
 
 
-def waiting_pods(*, count: int, known: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def waiting_pods(*, count: int, placed_datasets: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Pods without a node that read one of these Datasets each, in turn."""
-    found = []
+    pods = []
     for i in range(count):
-        pod = sent_pod(f"team/{known[i % len(known)]['metadata']['name']}")
-        found.append(
+        pod = sent_pod(f"team/{placed_datasets[i % len(placed_datasets)]['metadata']['name']}")
+        pods.append(
             {**pod, "metadata": {**pod["metadata"], "name": f"waits-{i}", "resourceVersion": str(i + 1)}}
         )
-    return found
+    return pods
 
 
 def zoned_nodes(names: Sequence[str]) -> list[dict[str, Any]]:
@@ -209,8 +209,8 @@ def sent_pod(*datasets: str, claims: bool = False) -> dict[str, Any]:
     """A pod of some kilobytes that reads datasets; `claims`: it only mounts their claims."""
     named = json.dumps([{"dataset": dataset, "copy": "0"} for dataset in datasets])
     volumes = [
-        {"name": f"v{i}", "persistentVolumeClaim": {"claimName": each.partition("/")[2], "readOnly": True}}
-        for i, each in enumerate(datasets)
+        {"name": f"v{i}", "persistentVolumeClaim": {"claimName": dataset.partition("/")[2], "readOnly": True}}
+        for i, dataset in enumerate(datasets)
     ]
     container = {
         "name": "trainer",
@@ -263,10 +263,13 @@ def call(connection: socket.socket, sent: bytes) -> bytes:
     return body
 
 
-def requests_by_case(known: list[dict[str, Any]], *, nodes: list[str]) -> dict[str, list[bytes]]:
+def requests_by_case(placed_datasets: list[dict[str, Any]], *, nodes: list[str]) -> dict[str, list[bytes]]:
     """What is asked in turn, for each Dataset or group of Datasets."""
-    names = [f"team/{one['metadata']['name']}" for one in known]
-    best = [max(one["status"]["copies"][0]["nodes"], key=lambda node: node["bytes"])["name"] for one in known]
+    names = [f"team/{dataset['metadata']['name']}" for dataset in placed_datasets]
+    best = [
+        max(dataset["status"]["copies"][0]["nodes"], key=lambda node: node["bytes"])["name"]
+        for dataset in placed_datasets
+    ]
     return {
         "prioritize5000": [request(name, nodes=nodes) for name in names],
         "prioritize5000BestIsFull": [
@@ -308,7 +311,7 @@ def main() -> int:
     parser.add_argument("--starts", type=int, default=3)
     options = parser.parse_args()
     nodes = node_names(5000)
-    found: dict[str, object] = {
+    figures: dict[str, object] = {
         "bench": "extender_latency",
         "holders": options.holders,
         "waitingPods": options.waiting,
@@ -316,8 +319,12 @@ def main() -> int:
     }
     passed = True
     with tempfile.TemporaryDirectory(prefix="extender-latency-") as folder:
-        known = datasets(count=500, nodes=nodes, holders=options.holders)
-        server = api_server(known, pods=waiting_pods(count=options.waiting, known=known), nodes=nodes)
+        placed_datasets = datasets(count=500, nodes=nodes, holders=options.holders)
+        server = api_server(
+            placed_datasets,
+            pods=waiting_pods(count=options.waiting, placed_datasets=placed_datasets),
+            nodes=nodes,
+        )
         starts, peaks = [], []
         for _ in range(options.starts):
             extender = Extender(api_port=server.server_port, folder=Path(folder))
@@ -325,7 +332,7 @@ def main() -> int:
             peaks.append(extender.peak_megabytes())
             extender.stop()
         server.shutdown()
-        found["coldStart"] = {
+        figures["coldStart"] = {
             "nodes": 5000,
             "datasets": 500,
             "secondsWorst": round(max(starts), 2),
@@ -333,16 +340,20 @@ def main() -> int:
             "bar": {"seconds": START_BAR_SECONDS, "megabytes": START_BAR_MEGABYTES},
         }
         passed &= max(starts) < START_BAR_SECONDS and max(peaks) < START_BAR_MEGABYTES
-        known = datasets(count=200, nodes=nodes, holders=options.holders)
-        server = api_server(known, pods=waiting_pods(count=options.waiting, known=known), nodes=nodes)
+        placed_datasets = datasets(count=200, nodes=nodes, holders=options.holders)
+        server = api_server(
+            placed_datasets,
+            pods=waiting_pods(count=options.waiting, placed_datasets=placed_datasets),
+            nodes=nodes,
+        )
         extender = Extender(api_port=server.server_port, folder=Path(folder))
-        for case, requests in requests_by_case(known, nodes=nodes).items():
+        for case, requests in requests_by_case(placed_datasets, nodes=nodes).items():
             half, most = BARS.get(case, (math.inf, math.inf))
             before = extender.cpu_seconds()
             times, scored = latencies(port=extender.port, requests=requests, calls=options.calls)
             spent = extender.cpu_seconds() - before
             p50, p99 = times[len(times) // 2], times[int(len(times) * 0.99)]
-            found[case] = {
+            figures[case] = {
                 "p50Milliseconds": round(p50, 3),
                 "p99Milliseconds": round(p99, 3),
                 "scoredMean": round(scored, 1),
@@ -350,11 +361,11 @@ def main() -> int:
                 **({"bar": {"p50": half, "p99": most}} if case in BARS else {}),
             }
             passed &= p50 <= half and p99 <= most
-        found["peakMegabytes"] = round(extender.peak_megabytes(), 1)
+        figures["peakMegabytes"] = round(extender.peak_megabytes(), 1)
         extender.stop()
         server.shutdown()
-    found |= {"cpus": os.cpu_count(), "load1m": round(os.getloadavg()[0], 1), "passed": passed}
-    print(json.dumps(found))
+    figures |= {"cpus": os.cpu_count(), "load1m": round(os.getloadavg()[0], 1), "passed": passed}
+    print(json.dumps(figures))
     return 0
 
 

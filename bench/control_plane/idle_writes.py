@@ -113,7 +113,7 @@ def create_datasets(kube: Kube, sources: Sequence[str], *, operator: Process) ->
     def ready() -> bool:
         # An operator that is starved of CPU loses its lease and ends: then nothing can be measured.
         assert operator.alive, operator.tail()
-        return all(condition(found, "Ready") == "True" for found in kube.list("Dataset"))
+        return all(condition(dataset, "Ready") == "True" for dataset in kube.list("Dataset"))
 
     eventually(ready, deadline=300, describe=operator.tail, interval=1)
 
@@ -145,14 +145,14 @@ def burst(plane: ControlPlane, *, names: Sequence[str], size: Mapping[str, int])
 
     def unanswered() -> list[str]:
         return [
-            each["metadata"]["name"]
-            for each in plane.kube.list("TrainingJob", namespace=NAMESPACE)
-            if not _is_answered(each)
+            job["metadata"]["name"]
+            for job in plane.kube.list("TrainingJob", namespace=NAMESPACE)
+            if not _is_answered(job)
         ]
 
     eventually(lambda: not unanswered(), deadline=300, describe=lambda: str(unanswered()[:5]), interval=2)
     seconds = time.monotonic() - begin
-    states = Counter(each["status"]["state"] for each in plane.kube.list("TrainingJob", namespace=NAMESPACE))
+    states = Counter(job["status"]["state"] for job in plane.kube.list("TrainingJob", namespace=NAMESPACE))
     return {
         "benchmark": "idle_writes",
         "part": "burst",
@@ -168,11 +168,11 @@ def burst(plane: ControlPlane, *, names: Sequence[str], size: Mapping[str, int])
     }
 
 
-def _is_answered(found: Object) -> bool:
+def _is_answered(job: Object) -> bool:
     """Whether a job was admitted, or is in the queue with a reason."""
-    status = found.get("status") or {}
-    queued = condition(found, "Queued") == "True" and bool(status.get("message"))
-    return condition(found, "Admitted") == "True" or queued
+    status = job.get("status") or {}
+    queued = condition(job, "Queued") == "True" and bool(status.get("message"))
+    return condition(job, "Admitted") == "True" or queued
 
 
 def settle(plane: ControlPlane, *, running: int) -> None:
@@ -193,7 +193,7 @@ def settle(plane: ControlPlane, *, running: int) -> None:
 
     eventually(places_taken, deadline=300, interval=1)
     eventually(
-        lambda: all(_is_answered(each) for each in kube.list("TrainingJob", namespace=NAMESPACE)),
+        lambda: all(_is_answered(job) for job in kube.list("TrainingJob", namespace=NAMESPACE)),
         deadline=300,
         interval=2,
     )
@@ -226,27 +226,33 @@ def idle(
     plane: ControlPlane, operator: Process, *, seconds: float, size: Mapping[str, int]
 ) -> Mapping[str, Any]:
     """Let the time pass, and count what was written in it."""
-    states = Counter(each["status"]["state"] for each in plane.kube.list("TrainingJob", namespace=NAMESPACE))
+    states = Counter(job["status"]["state"] for job in plane.kube.list("TrainingJob", namespace=NAMESPACE))
     start, spent = plane.audit.size, cpu_seconds(operator)
     begin = time.monotonic()
     eventually(lambda: time.monotonic() - begin >= seconds, deadline=seconds + 60, interval=5)
-    made = calls(plane, since=start)
-    written = Counter(f"{call.verb} {call.resource}" for call in made if call.writes)
-    leases = sum(count for what, count in written.items() if what.endswith(" leases"))
-    others = {what: count for what, count in written.items() if not what.endswith(" leases")}
+    made_calls = calls(plane, since=start)
+    written = Counter(f"{call.verb} {call.resource}" for call in made_calls if call.writes)
+    leases = sum(
+        count for verb_and_resource, count in written.items() if verb_and_resource.endswith(" leases")
+    )
+    writes = {
+        verb_and_resource: count
+        for verb_and_resource, count in written.items()
+        if not verb_and_resource.endswith(" leases")
+    }
     return {
         "benchmark": "idle_writes",
         "part": "idle",
         **size,
         "states": dict(states),
         "minutes": round(seconds / 60, 1),
-        "writes": sum(others.values()),
-        "written": others,
+        "writes": sum(writes.values()),
+        "written": writes,
         "lease_renewals": leases,
-        "reads": dict(Counter(f"{call.verb} {call.resource}" for call in made if not call.writes)),
+        "reads": dict(Counter(f"{call.verb} {call.resource}" for call in made_calls if not call.writes)),
         "operator_cpu_s": round(cpu_seconds(operator) - spent, 1),
         "bar": {"writes": 0},
-        "passed": not others,
+        "passed": not writes,
         "cpus": os.cpu_count(),
         "load_1m": round(os.getloadavg()[0], 1),
     }

@@ -117,20 +117,23 @@ def run(client: str, tree: Path, *, kubeconfig: Path, pods: int, patches: int) -
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
     def output(*arguments: str) -> Figures:
-        found = subprocess.run(
+        process = subprocess.run(
             [*python, *arguments], env=environment, capture_output=True, text=True, timeout=600, check=False
         )
-        if found.returncode:
-            raise click.ClickException(f"client {client!r} failed:\n{found.stderr[-2000:]}")
-        figures: Figures = json.loads(found.stdout)
+        if process.returncode:
+            raise click.ClickException(f"client {client!r} failed:\n{process.stderr[-2000:]}")
+        figures: Figures = json.loads(process.stdout)
         return figures
 
-    wanted = ["--client", client]
+    client_option = ["--client", client]
     amounts = ["--kubeconfig", str(kubeconfig), "--pods", str(pods), "--patches", str(patches)]
     return {
-        **output("importing", *wanted),
-        **{f"{name}BesideKopf": value for name, value in output("importing", *wanted, "--kopf").items()},
-        **output("working", *wanted, *amounts),
+        **output("importing", *client_option),
+        **{
+            f"{name}BesideKopf": value
+            for name, value in output("importing", *client_option, "--kopf").items()
+        },
+        **output("working", *client_option, *amounts),
     }
 
 
@@ -218,8 +221,8 @@ class Calls:
 
     async def list(self) -> tuple[int, str]:
         """How many pods there are, and where a watch goes on."""
-        found = await self._api.list(self._pods, namespace=NAMESPACE)
-        return len(found.items), found.resource_version
+        pods = await self._api.list(self._pods, namespace=NAMESPACE)
+        return len(pods.items), pods.resource_version
 
     async def patch(self, name: str, value: int) -> None:
         """Change an annotation."""

@@ -98,10 +98,12 @@ class SumsLister(Lister):
 class SumsCaches(CachePool):
     """Knows the sums of the mounts of which there is no manifest; that of the large one is fetched."""
 
-    known: Mapping[str, Listed]
+    listings_by_digest: Mapping[str, Listed]
 
     async def totals(self, *, digest: str, urls: tuple[str, ...], version: Published | None) -> Listed:
-        return self.known.get(digest) or await super().totals(digest=digest, urls=urls, version=version)
+        return self.listings_by_digest.get(digest) or await super().totals(
+            digest=digest, urls=urls, version=version
+        )
 
 
 def write_million(folder: ManifestFolder, *, files: int) -> str:
@@ -164,15 +166,15 @@ class Bench:
                 connect=lambda _: agents.connect(addresses),
             )
             pool = SumsCaches(make=lambda _: cache, folder=folder, fetcher=fetcher)
-            each = totals_of(self._size.files)
+            totals = totals_of(self._size.files)
             digests = map(digest_of, range(1, self._size.mounts))
-            pool.known = {digest: Listed(digest=digest, totals=each) for digest in digests}
+            pool.listings_by_digest = {digest: Listed(digest=digest, totals=totals) for digest in digests}
             yield pool
             self.listings = lister.listings
             await agents.close()
 
     async def run(self, *, rest_seconds: float) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        figures: dict[str, Any] = {}
         spare_lasting_objects()  # as the operator's command does
         async with self.caches() as caches:
             cluster = Cluster(
@@ -186,7 +188,7 @@ class Bench:
             await cluster.start()
             await cluster.create_cache()
             await cluster.create_keys()
-            async with self._watched(cluster, found, "ready"):
+            async with self._watched(cluster, figures, "ready"):
                 for number in range(self._size.mounts):
                     await cluster.create_dataset(
                         f"d{number}",
@@ -206,32 +208,32 @@ class Bench:
             for number in range(self._size.mounts):  # as the operator's own round over all objects does it
                 key = WorkKey(DATASETS, "n", f"d{number}")
                 cluster.context.queue.add_after(key, random.uniform(0, Settings().resync_seconds))  # noqa: S311
-            async with self._watched(cluster, found, "rest", every=0.05):
+            async with self._watched(cluster, figures, "rest", every=0.05):
                 await asyncio.sleep(rest_seconds)
-            found["decided_seconds"] = await self._changes(cluster)
-            found["memory_mib"] = round(resident_mib())
+            figures["decided_seconds"] = await self._changes(cluster)
+            figures["memory_mib"] = round(resident_mib())
             server = cluster.server
             await cluster.stop()
         async with self.caches() as caches:
             cluster._caches = lambda _: caches
-            async with self._watched(cluster, found, "restart"):
+            async with self._watched(cluster, figures, "restart"):
                 await cluster.start()
                 await eventually_async(lambda: self._known(cluster) == self._size.mounts, deadline=200)
-            found["restart_memory_mib"] = round(resident_mib())
-            async with self._watched(cluster, found, "reassigned"):
+            figures["restart_memory_mib"] = round(resident_mib())
+            async with self._watched(cluster, figures, "reassigned"):
                 await eventually_async(lambda: self._assigned(cluster) == self._size.mounts, deadline=200)
             assert cluster.server is server
             await cluster.stop()
-        found["restart_listings"] = self.listings
-        return found
+        figures["restart_listings"] = self.listings
+        return figures
 
     def _count(self, server: Server) -> None:
         """Count the requests to the API server in memory: a real one's answers cost more than copies of objects."""
 
         def counted(call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-            def request(*args: Any, **given: Any) -> Awaitable[Any]:
+            def request(*args: Any, **options: Any) -> Awaitable[Any]:
                 self._requests += 1
-                return call(*args, **given)
+                return call(*args, **options)
 
             return request
 
@@ -253,7 +255,7 @@ class Bench:
             report is not None
             and report.decided
             and report.settled
-            and all(not one.missing_bytes for one in report.progress.values())
+            and all(not progress.missing_bytes for progress in report.progress.values())
             for report in reports
         )
 
@@ -276,7 +278,7 @@ class Bench:
 
     @contextlib.asynccontextmanager
     async def _watched(
-        self, cluster: Cluster, found: dict[str, Any], phase: str, *, every: float = 0.01
+        self, cluster: Cluster, figures: dict[str, Any], phase: str, *, every: float = 0.01
     ) -> AsyncIterator[None]:
         """Note how long the event loop kept others waiting at most, and the processor time of a phase.
 
@@ -300,19 +302,19 @@ class Bench:
         task.cancel()
         took, after = time.monotonic() - began, self._agents.cpu_times()
         of_agents = after.user + after.system - agents.user - agents.system
-        found[f"{phase}_seconds"] = round(took, 1)
-        found[f"{phase}_cpu_percent"] = round(100 * (used_seconds() - used) / took, 2)
-        found[f"{phase}_passes"] = cluster.passes - passes
-        found[f"{phase}_requests"] = self._requests - requests
-        found[f"{phase}_agents_cpu_percent"] = round(100 * of_agents / took, 1)
-        found[f"{phase}_longest_pause_ms"] = round(1000 * max(pauses), 1)
+        figures[f"{phase}_seconds"] = round(took, 1)
+        figures[f"{phase}_cpu_percent"] = round(100 * (used_seconds() - used) / took, 2)
+        figures[f"{phase}_passes"] = cluster.passes - passes
+        figures[f"{phase}_requests"] = self._requests - requests
+        figures[f"{phase}_agents_cpu_percent"] = round(100 * of_agents / took, 1)
+        figures[f"{phase}_longest_pause_ms"] = round(1000 * max(pauses), 1)
 
     async def _changes(self, cluster: Cluster) -> dict[str, float]:
         """Seconds from a changed spec until every agent has its part of it, of some Datasets one after the other."""
-        found, more = [], NODES_OF_A_MOUNT + 2
-        some = random.Random(7).sample(range(1, self._size.mounts), min(9, self._size.mounts - 1))  # noqa: S311
+        seconds, more = [], NODES_OF_A_MOUNT + 2
+        sample = random.Random(7).sample(range(1, self._size.mounts), min(9, self._size.mounts - 1))  # noqa: S311
         async with aiohttp.ClientSession() as session:
-            for number in [0, *some]:
+            for number in [0, *sample]:
                 path = cluster.status(f"d{number}")["mountPath"].rpartition("/")[2]
                 began, spread = time.time(), dict[str, float]()
                 await cluster.change(DATASETS, f"d{number}", placement={"nodeCount": more})
@@ -321,9 +323,9 @@ class Bench:
                     url = f"http://127.0.0.1:{self._port}/spread/{path}"
                     async with session.get(url) as response:
                         spread = await response.json()
-                found.append(spread[str(more)] - began)
+                seconds.append(spread[str(more)] - began)
                 await self._settled(cluster)
-        return {"median": round(statistics.median(found), 2), "longest": round(max(found), 2)}
+        return {"median": round(statistics.median(seconds), 2), "longest": round(max(seconds), 2)}
 
 
 def free_port() -> int:
@@ -354,13 +356,15 @@ def main(
     folder: Path | None,
 ) -> None:
     """Run all phases; the bars are for the default size."""
-    each = max(files - large, 0) // max(mounts - 1, 1)
+    files_of_mount = max(files - large, 0) // max(mounts - 1, 1)
     if write and folder is not None:
         write_million(ManifestFolder(folder), files=large)
         return
     if fleet and folder is not None:
         asyncio.run(
-            run_fleet(port=port, nodes=nodes, mounts=mounts, files=each, folder=ManifestFolder(folder))
+            run_fleet(
+                port=port, nodes=nodes, mounts=mounts, files=files_of_mount, folder=ManifestFolder(folder)
+            )
         )
         return
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -380,24 +384,24 @@ def main(
             assert agents.stdout is not None
             agents.stdout.readline()
             bench = Bench(
-                size=Size(mounts=mounts, nodes=nodes, files=each),
+                size=Size(mounts=mounts, nodes=nodes, files=files_of_mount),
                 port=port,
                 agents=agents.pid,
                 real=real,
                 work=Path(work),
             )
-            found = asyncio.run(bench.run(rest_seconds=rest_seconds))
+            figures = asyncio.run(bench.run(rest_seconds=rest_seconds))
         finally:
             agents.kill()
             agents.wait()
     bars = {
-        "memory": max(found["memory_mib"], found["restart_memory_mib"]) < MEMORY_BAR_MIB,
-        "rest": found["rest_cpu_percent"] < REST_BAR_PERCENT,
-        "decision": found["decided_seconds"]["longest"] < DECISION_BAR_SECONDS,
-        "restart": found["restart_seconds"] < RESTART_BAR_SECONDS and not found["restart_listings"],
+        "memory": max(figures["memory_mib"], figures["restart_memory_mib"]) < MEMORY_BAR_MIB,
+        "rest": figures["rest_cpu_percent"] < REST_BAR_PERCENT,
+        "decision": figures["decided_seconds"]["longest"] < DECISION_BAR_SECONDS,
+        "restart": figures["restart_seconds"] < RESTART_BAR_SECONDS and not figures["restart_listings"],
     }
-    sizes_of = {"mounts": mounts, "nodes": nodes, "files": each * (mounts - 1) + large}
-    print(json.dumps({"bench": "operator_scale", **sizes_of, **found, "bars": bars}))
+    sizes_of = {"mounts": mounts, "nodes": nodes, "files": files_of_mount * (mounts - 1) + large}
+    print(json.dumps({"bench": "operator_scale", **sizes_of, **figures, "bars": bars}))
     sys.exit(not all(bars.values()))
 
 

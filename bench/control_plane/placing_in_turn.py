@@ -42,7 +42,7 @@ def tally(
 ) -> dict[str, float]:
     """What becomes of so many clusters."""
     usual, node_score.WAITING_POD = node_score.WAITING_POD, price
-    found = Tally()
+    total = Tally()
     for first in range(0, count, GROUP):
         for drawn in random_clusters(first=first, nodes=[f"n{i:02}" for i in range(NODES)]):
             cluster = change(drawn)
@@ -50,13 +50,13 @@ def tally(
             placed = place_in_turn(cluster, ahead=ahead, draw=draw)
             if off_data_alongside_room(cluster, placed):
                 raise RuntimeError(f"a pod is off its data next to room on it: {cluster}")
-            found.add(cluster, placed)
+            total.add(cluster, placed)
     node_score.WAITING_POD = usual
     return {
-        "atOptimum": found.at_optimum,
-        "podsOnData": found.on_data,
-        "possible": found.possible,
-        "gigabytes": round(found.bytes_on_data / GB),
+        "atOptimum": total.at_optimum,
+        "podsOnData": total.on_data,
+        "possible": total.possible,
+        "gigabytes": round(total.bytes_on_data / GB),
     }
 
 
@@ -64,16 +64,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--clusters", type=int, default=2000)
     count = parser.parse_args().clusters
-    found: dict[str, object] = {"bench": "placing_in_turn", "clusters": count}
+    figures: dict[str, object] = {"bench": "placing_in_turn", "clusters": count}
     kinds: dict[str, Callable[[Cluster], Cluster]] = {"different": lambda cluster: cluster, "alike": alike}
     for name, change in kinds.items():
-        found[name] = {
+        figures[name] = {
             "knownAhead": {
                 "all" if ahead == ALL else str(ahead): tally(count, change, ahead=ahead) for ahead in AHEAD
             },
             "price": {str(price): tally(count, change, ahead=ALL, price=price) for price in PRICES},
         }
-    print(json.dumps(found))
+    print(json.dumps(figures))
     return 0
 
 

@@ -51,14 +51,14 @@ class Round:
 
 def pod(number: int, *, claim: str) -> Object:
     """A pod that mounts a claim and names no scheduler."""
-    made = gpu_pod(
+    manifest = gpu_pod(
         name=f"p{number}",
         namespace=NAMESPACE,
         labels={"app": "policy-cost"},
         spec={"volumes": volumes(claim)},
     )
-    del made["spec"]["schedulerName"]
-    return held_back(made)
+    del manifest["spec"]["schedulerName"]
+    return held_back(manifest)
 
 
 def seconds(process: psutil.Process) -> float:
@@ -88,8 +88,8 @@ def switch(kube: Kube, binding: Object, *, on: bool, numbers: Iterator[int], cla
         kube.delete(BINDING, binding["metadata"]["name"])
 
     def holds() -> bool:
-        made = kube.create(pod(next(numbers), claim=claim))
-        return (made["spec"]["schedulerName"] == SCHEDULER) is on
+        created = kube.create(pod(next(numbers), claim=claim))
+        return (created["spec"]["schedulerName"] == SCHEDULER) is on
 
     eventually(holds, deadline=60, interval=0.5)
 
@@ -124,12 +124,12 @@ def main(datasets: int, pods: int, repeat: int) -> None:
         tempfile.TemporaryDirectory(prefix="policy-cost-") as folder,
         ControlPlane(folder=Path(folder), options=Options(extra_args=POLICIES_SERVED)) as plane,
     ):
-        found = list(rounds(plane, datasets=datasets, count=pods, repeat=repeat))
+        laps = list(rounds(plane, datasets=datasets, count=pods, repeat=repeat))
     kinds = {
-        "without": [one for one in found if not one.placed],
-        "with": [one for one in found if one.placed],
+        "without": [lap for lap in laps if not lap.placed],
+        "with": [lap for lap in laps if lap.placed],
     }
-    cpu = {kind: statistics.median(one.cpu for one in of) for kind, of in kinds.items()}
+    cpu = {kind: statistics.median(lap.cpu for lap in of) for kind, of in kinds.items()}
     cost = cpu["with"] - cpu["without"]
     click.echo(
         json.dumps(
@@ -140,10 +140,10 @@ def main(datasets: int, pods: int, repeat: int) -> None:
                 "rounds": {kind: len(of) for kind, of in kinds.items()},
                 "cpuMilliseconds": {kind: round(value, 2) for kind, value in cpu.items()},
                 "cpuMillisecondsOfRounds": {
-                    kind: [round(one.cpu, 2) for one in of] for kind, of in kinds.items()
+                    kind: [round(lap.cpu, 2) for lap in of] for kind, of in kinds.items()
                 },
                 "elapsedMilliseconds": {
-                    kind: round(statistics.median(one.elapsed for one in of), 2) for kind, of in kinds.items()
+                    kind: round(statistics.median(lap.elapsed for lap in of), 2) for kind, of in kinds.items()
                 },
                 "costMilliseconds": round(cost, 2),
                 "bar": BAR_MILLISECONDS,

@@ -64,7 +64,7 @@ def job(
     }
     if elastic:
         spec["elastic"] = {"minReplicas": 1, "maxReplicas": elastic}
-    told = [
+    status_conditions = [
         {"type": kind, "status": "True", "reason": "x", "message": "m", "lastTransitionTime": NOW}
         for kind in conditions
     ]
@@ -77,7 +77,7 @@ def job(
             "creationTimestamp": NOW,
         },
         "spec": spec,
-        "status": {"conditions": told, "observedGeneration": 1},
+        "status": {"conditions": status_conditions, "observedGeneration": 1},
     }
 
 
@@ -91,16 +91,16 @@ def world(*, nodes: int, waiting: int, running: int, elastic: int, ended: int) -
     jobs += [kept_job(job(f"ended-{i}", "Admitted", "Succeeded")) for i in range(ended)]
     return Stores(
         training_jobs=JobIndex(
-            {(each["metadata"]["namespace"], each["metadata"]["name"]): each for each in jobs}
+            {(job["metadata"]["namespace"], job["metadata"]["name"]): job for job in jobs}
         ),
-        nodes={("", each["metadata"]["name"]): each for each in map(node, range(nodes))},
+        nodes={("", node_object["metadata"]["name"]): node_object for node_object in map(node, range(nodes))},
     )
 
 
 async def measured(stores: Stores, *, passes: int) -> dict[str, float]:
     costs: list[float] = []
     still, last = 0.0, time.perf_counter()
-    own, own_last = 0.0, time.thread_time()
+    loop_seconds, own_last = 0.0, time.thread_time()
 
     class Timed(OperatorMetrics):
         @contextmanager
@@ -116,14 +116,14 @@ async def measured(stores: Stores, *, passes: int) -> dict[str, float]:
         await asyncio.sleep(TICK)
         now = time.perf_counter()
         still, last = max(still, now - last - TICK), now
-        own, own_last = max(own, time.thread_time() - own_last), time.thread_time()
+        loop_seconds, own_last = max(loop_seconds, time.thread_time() - own_last), time.thread_time()
         if len(costs) and gangs.overdue_seconds() == 0:
             gangs.touch()
     gangs.close()
     return {
         "first_cpu_seconds": costs[0],
         "cpu_seconds": max(costs[1:]),
-        "loop_cpu_seconds": own,
+        "loop_cpu_seconds": loop_seconds,
         "still_seconds": still,
     }
 
@@ -138,14 +138,14 @@ async def measured(stores: Stores, *, passes: int) -> dict[str, float]:
 def main(passes: int, **sizes: int) -> None:
     stores = world(**sizes)
     spare_lasting_objects()  # as the operator does once it knows the cluster
-    found = asyncio.run(measured(stores, passes=passes))
-    holds = found["cpu_seconds"] < BAR_CPU_SECONDS and found["loop_cpu_seconds"] < BAR_STILL_SECONDS
+    figures = asyncio.run(measured(stores, passes=passes))
+    holds = figures["cpu_seconds"] < BAR_CPU_SECONDS and figures["loop_cpu_seconds"] < BAR_STILL_SECONDS
     click.echo(
         json.dumps(
             {
                 "bench": "queue_pass",
                 **sizes,
-                **{key: round(value, 3) for key, value in found.items()},
+                **{key: round(figure, 3) for key, figure in figures.items()},
                 "holds": holds,
             }
         )

@@ -18,10 +18,10 @@ _NUMBER, _OTHER, _THIRD = "1000001", "2000002", "3000003"
 
 
 def _fields(count: int) -> dict[str, Any]:
-    each: dict[str, Any] = {
+    fields: dict[str, Any] = {
         f'k:{{"name":"FIELD_{number}"}}': {".": {}, "f:name": {}, "f:value": {}} for number in range(count)
     }
-    return {"f:metadata": {"f:annotations": {".": {}}, "f:labels": {".": {}}}, "f:spec": {"f:each": each}}
+    return {"f:metadata": {"f:annotations": {".": {}}, "f:labels": {".": {}}}, "f:spec": {"f:each": fields}}
 
 
 def _managed(*managers: str, count: int) -> list[dict[str, Any]]:
@@ -244,11 +244,11 @@ def _texts(template: dict[str, Any]) -> Callable[[int], str]:
     has_owner = _OTHER in text
 
     def of(number: int) -> str:
-        made = text.replace(_NUMBER, f"{number:07}")
+        object_text = text.replace(_NUMBER, f"{number:07}")
         if not has_owner:
-            return made
+            return object_text
         of_owner, of_node = f"{number // PODS_OF_A_JOB:07}", f"{number % NODES:07}"
-        return made.replace(_OTHER, of_owner).replace(_THIRD, of_node)
+        return object_text.replace(_OTHER, of_owner).replace(_THIRD, of_node)
 
     return of
 

@@ -9,7 +9,7 @@ with the names of all feasible nodes. The oracle decodes nothing either and has 
 constant it is what larger replies and pods on fewer nodes cost, and ours against the oracle is what our own work
 costs. The floor names one node in a preferred term: what any preferred affinity costs kube-scheduler. The pods of the
 ways that know the data read datasets that are partitioned over some of the nodes, as the placement policy does it.
-Processor time is told next to the rates. From the root of the checkout::
+Processor time is printed next to the rates. From the root of the checkout::
 
     PYTHONPATH=.:deploy/local:operator:scheduler_plugin python bench/control_plane/scheduling_rate.py
 """
@@ -130,7 +130,7 @@ def main(nodes: int, pods: int, rounds: int, datasets: int, holders: int, uneven
         ways = start_ways(plane, extender=extender, held=held)
         order = random.Random(2)  # noqa: S311  (a measurement, no secret)
         laps = [race(plane, ways, number=number, pods=pods, order=order) for number in range(rounds)]
-        found = {name: [lap[name] for lap in laps] for name in ways}
+        laps_by_way = {name: [lap[name] for lap in laps] for name in ways}
         result = {
             "benchmark": "scheduling_rate",
             "nodes": nodes,
@@ -139,41 +139,45 @@ def main(nodes: int, pods: int, rounds: int, datasets: int, holders: int, uneven
             "holders": holders,
             "uneven": uneven,
             "nodes_ready_s": round(nodes_seconds, 1),
-            **{f"{name}_pods_per_s": summary([one.rate for one in found[name]]) for name in ways},
+            **{f"{name}_pods_per_s": summary([lap.rate for lap in laps_by_way[name]]) for name in ways},
             "ms_per_pod": {
-                name: round(1000 / statistics.median(one.rate for one in found[name]), 2) for name in ways
+                name: round(1000 / statistics.median(lap.rate for lap in laps_by_way[name]), 2)
+                for name in ways
             },
             "cpu_ms_per_pod": {
                 name: {
-                    program: round(statistics.median(one.cpu_ms()[program] for one in found[name]), 2)
-                    for program in found[name][0].cpu
+                    program: round(statistics.median(lap.cpu_ms()[program] for lap in laps_by_way[name]), 2)
+                    for program in laps_by_way[name][0].cpu
                 }
                 for name in ways
             },
-            **verdict(found),
+            **verdict(laps_by_way),
             "cpus": os.cpu_count(),
             "load_1m": round(os.getloadavg()[0], 1),
         }
     click.echo(json.dumps(result))
 
 
-def verdict(found: Mapping[str, Sequence[Lap]]) -> dict[str, Any]:
+def verdict(laps_by_way: Mapping[str, Sequence[Lap]]) -> dict[str, Any]:
     """The ratios, each of two ways in one round, in the median; and whether they meet the bars."""
 
-    def ratios(one: str, other: str) -> list[float]:
-        return [mine.rate / theirs.rate for mine, theirs in zip(found[one], found[other], strict=True)]
+    def ratios(over: str, under: str) -> list[float]:
+        return [
+            mine.rate / theirs.rate
+            for mine, theirs in zip(laps_by_way[over], laps_by_way[under], strict=True)
+        ]
 
-    def ratio(one: str, other: str) -> float:
-        return statistics.median(ratios(one, other))
+    def ratio(over: str, under: str) -> float:
+        return statistics.median(ratios(over, under))
 
     ours, affine = ratio(TDCS, CONSTANT), ratio(AFFINITY, PLAIN)
     return {
         "tdcs_over_constant": round(ours, 3),
-        "tdcs_over_constant_all": [round(each, 3) for each in ratios(TDCS, CONSTANT)],
+        "tdcs_over_constant_all": [round(figure, 3) for figure in ratios(TDCS, CONSTANT)],
         "oracle_over_constant": round(ratio(ORACLE, CONSTANT), 3),
         "tdcs_over_oracle": round(ratio(TDCS, ORACLE), 3),
         "affinity_over_plain": round(affine, 3),
-        "affinity_over_plain_all": [round(each, 3) for each in ratios(AFFINITY, PLAIN)],
+        "affinity_over_plain_all": [round(figure, 3) for figure in ratios(AFFINITY, PLAIN)],
         "floor_over_plain": round(ratio(FLOOR, PLAIN), 3),
         "affinity_over_floor": round(ratio(AFFINITY, FLOOR), 3),
         "constant_over_plain": round(ratio(CONSTANT, PLAIN), 3),
@@ -199,12 +203,12 @@ def start_ways(
     annotations = [
         {
             names.ANNOTATION_DATASETS: put_dataset(
-                extender, plane.kube, namespace=NAMESPACE, held=one, name=f"d{i}"
+                extender, plane.kube, namespace=NAMESPACE, held=holders_of, name=f"d{i}"
             )
         }
-        for i, one in enumerate(held)
+        for i, holders_of in enumerate(held)
     ]
-    copies = {f"{NAMESPACE}/d{i}": copy_of(one) for i, one in enumerate(held)}
+    copies = {f"{NAMESPACE}/d{i}": copy_of(holders_of) for i, holders_of in enumerate(held)}
     replies = plane.folder / "replies.json"
     replies.write_text(json.dumps({name: node_scores([copy]) for name, copy in copies.items()}))
     urls = {
@@ -221,7 +225,7 @@ def start_ways(
     extenders = {CONSTANT: f"{CONSTANT}-extender", ORACLE: f"{ORACLE}-extender", TDCS: extender.process.name}
     return {
         PLAIN: Way(scheduler=PLAIN),
-        **{name: Way(scheduler=name, specs=each) for name, each in specs.items()},
+        **{name: Way(scheduler=name, specs=way_specs) for name, way_specs in specs.items()},
         **{
             name: Way(scheduler=name, extender=program, annotations=annotations)
             for name, program in extenders.items()

@@ -49,10 +49,10 @@ def look(*, nodes: int, jobs: int, screenshot: Path | None) -> dict[str, float]:
             )
             try:
                 assert process.stdout is not None
-                found = re.search(r"http://\S+", process.stdout.readline())
-                assert found is not None
+                match = re.search(r"http://\S+", process.stdout.readline())
+                assert match is not None
                 rows = nodes + jobs + DATASETS
-                seconds, picture = asyncio.run(seen(found.group(), folder=folder, rows=rows))
+                seconds, picture = asyncio.run(seen(match.group(), folder=folder, rows=rows))
                 if screenshot is not None:
                     screenshot.write_bytes(picture)
                 status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
@@ -74,8 +74,8 @@ def main() -> int:
         look(nodes=options.nodes, jobs=options.jobs, screenshot=options.screenshot)
         for _ in range(options.runs)
     ]
-    seconds, megabytes = (max(each[field] for each in looks) for field in ("seconds", "megabytes"))
-    found = {
+    seconds, megabytes = (max(figures[field] for figures in looks) for field in ("seconds", "megabytes"))
+    result = {
         "bench": "ui_page",
         "nodes": options.nodes,
         "jobs": options.jobs,
@@ -85,7 +85,7 @@ def main() -> int:
         "passed": seconds <= BAR_SECONDS and megabytes <= BAR_MEGABYTES,
         "cpus": os.cpu_count(),
     }
-    print(json.dumps(found))
+    print(json.dumps(result))
     return 0
 
 

@@ -56,11 +56,11 @@ def certificate(folder: Path) -> Path:
     """A folder with a certificate for the webhook."""
     until = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)
     authority = make_authority(name="bench", until=until)
-    made = make_certificate(
+    pair = make_certificate(
         subject=Subject(role=Role.OPERATOR, hosts=("127.0.0.1",)), authority=authority, until=until
     )
-    (folder / "tls.crt").write_bytes(made.certificate)
-    (folder / "tls.key").write_bytes(made.key)
+    (folder / "tls.crt").write_bytes(pair.certificate)
+    (folder / "tls.key").write_bytes(pair.key)
     return folder
 
 
@@ -88,10 +88,12 @@ def main() -> int:
     parser.add_argument("--calls", type=int, default=3000)
     options = parser.parse_args()
     nodes = node_names(100)
-    known = datasets(count=20, nodes=nodes, holders=10)
-    server = api_server(known, pods=waiting_pods(count=100, known=known), nodes=nodes)
+    placed_datasets = datasets(count=20, nodes=nodes, holders=10)
+    server = api_server(
+        placed_datasets, pods=waiting_pods(count=100, placed_datasets=placed_datasets), nodes=nodes
+    )
     ours = [f"team/d{number}" for number in range(10)]
-    others = [f"team/scratch-{number}" for number in range(10)]
+    scratch = [f"team/scratch-{number}" for number in range(10)]
     with tempfile.TemporaryDirectory(prefix="webhook-latency-") as folder:
         port = free_port()
         extender = Extender(
@@ -101,13 +103,13 @@ def main() -> int:
         )
         try:
             times, placed = milliseconds(
-                port=port, requests=[review(*ours), review(*others)], calls=options.calls
+                port=port, requests=[review(*ours), review(*scratch)], calls=options.calls
             )
         finally:
             extender.stop()
             server.shutdown()
     p50, p99 = times[len(times) // 2], times[int(len(times) * 0.99)]
-    found = {
+    figures = {
         "bench": "webhook_latency",
         "calls": options.calls,
         "p50Milliseconds": round(p50, 3),
@@ -118,8 +120,8 @@ def main() -> int:
         "load1m": round(os.getloadavg()[0], 1),
         "passed": p99 < P99_BAR_MILLISECONDS and placed == options.calls // 2,
     }
-    print(json.dumps(found))
-    return 0 if found["passed"] else 1
+    print(json.dumps(figures))
+    return 0 if figures["passed"] else 1
 
 
 if __name__ == "__main__":

@@ -61,8 +61,10 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
                 version = await agents.version(Source(uri=f"file://{source}"))
                 await agents.give(THERE, version)
                 await agents.holds(THERE, version, deadline=120)
-                shown = {name: (source / name).read_bytes() for name in (*names[: options.alluxio], LARGE)}
-                await agents.exported(version.manifest.path, shown, THERE)
+                content_by_name = {
+                    name: (source / name).read_bytes() for name in (*names[: options.alluxio], LARGE)
+                }
+                await agents.exported(version.manifest.path, content_by_name, THERE)
                 client = await asyncio.to_thread(place.cache.mount_fuse, HERE, kind=options.profile)
                 giver = agents.nodes[THERE]
                 holder = Holder(node=THERE, address=giver.address, complete=ALL_SLOTS, present=ALL_SLOTS)

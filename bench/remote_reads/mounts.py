@@ -43,7 +43,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             ways[program] = (point, [pid, store.pid])
             for thread_names, threads in ((names, THREADS), ([LARGE], 1)):
                 read([str(point / name) for name in thread_names], pids=[], threads=threads)
-        asked = store.sent().requests
+        requests_before = store.sent().requests
         small: dict[str, list[dict[str, Any]]] = {way: [] for way in ways}
         large: dict[str, list[dict[str, Any]]] = {way: [] for way in ways}
         for _ in range(options.rounds):
@@ -53,7 +53,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         result: dict[str, Any] = {"files": len(names), "threads": THREADS, "rounds": options.rounds}
         for way in ways:
             result[way] = medians(small[way], large[way], files=len(names))
-        result["objects_read_while_measured"] = store.sent().requests - asked
+        result["objects_read_while_measured"] = store.sent().requests - requests_before
         for program in PROGRAMS:
             result[f"files_s_over_{program}"] = round(
                 result["reader"]["files_s"] / result[program]["files_s"], 1

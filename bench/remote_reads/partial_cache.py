@@ -64,25 +64,25 @@ def measure(*, share: float, files: int, rate: int, rounds: int) -> dict[str, fl
             giver.process.start()
             try:
                 relay = Holder(node=giver.name, address=giver.address, reads_source=True)
-                here = Holder(node="here", address="127.0.0.1:1", present=held_slots(share))
-                root = node.register(version, tables=table_of(relay, here))
+                holder = Holder(node="here", address="127.0.0.1:1", present=held_slots(share))
+                root = node.register(version, tables=table_of(relay, holder))
                 node.start()
                 (root / names[0]).read_bytes()
                 store.set_rate(rate)
                 sent = store.sent().payload_bytes
                 pids = [node.reader.pid, giver.process.pid]
                 paths = [str(root / name) for name in names]
-                found = [read(paths, pids=pids, threads=THREADS) for _ in range(rounds)]
+                laps = [read(paths, pids=pids, threads=THREADS) for _ in range(rounds)]
                 sent = store.sent().payload_bytes - sent
             finally:
                 giver.process.kill()
         finally:
             store.stop()
-    if any(one["errors"] or one["bytes"] != files * SMALL_BYTES for one in found):
-        raise RuntimeError(f"files could not be read: {found}")
+    if any(lap["errors"] or lap["bytes"] != files * SMALL_BYTES for lap in laps):
+        raise RuntimeError(f"files could not be read: {laps}")
     return {
         "held_files": held,
-        "seconds": round(statistics.median(one["seconds"] for one in found), 2),
+        "seconds": round(statistics.median(lap["seconds"] for lap in laps), 2),
         "source_share": round(sent / rounds / (files * SMALL_BYTES), 3),
     }
 

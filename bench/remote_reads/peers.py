@@ -127,9 +127,9 @@ FORGET: Final[dict[str, Callable[[], None]]] = {
 }
 
 
-def read(names: list[str], *, pids: list[int], threads: int, known: str = "cold") -> dict[str, Any]:
+def read(names: list[str], *, pids: list[int], threads: int, caches: str = "cold") -> dict[str, Any]:
     """Read all of these files once, with what the kernel's caches know by now, or a part of that."""
-    FORGET[known]()
+    FORGET[caches]()
     before = processor_seconds(pids)
     program = READER.format(threads=threads)
     done = subprocess.run(
@@ -138,9 +138,9 @@ def read(names: list[str], *, pids: list[int], threads: int, known: str = "cold"
         capture_output=True,
         check=True,
     )
-    found: dict[str, Any] = json.loads(done.stdout)
-    found["cpu"] += processor_seconds(pids) - before
-    return found
+    figures: dict[str, Any] = json.loads(done.stdout)
+    figures["cpu"] += processor_seconds(pids) - before
+    return figures
 
 
 def link_rate() -> float:
@@ -157,9 +157,9 @@ for _ in range({amount >> 20}):
 """
     with subprocess.Popen([sys.executable, "-I", "-S", "-c", sender]):
         connection, _ = listener.accept()
-        buffer, left, began = bytearray(1 << 20), amount, time.monotonic()
-        while left:
-            left -= connection.recv_into(buffer)
+        buffer, remaining, began = bytearray(1 << 20), amount, time.monotonic()
+        while remaining:
+            remaining -= connection.recv_into(buffer)
         return amount / (time.monotonic() - began)
 
 
@@ -185,8 +185,8 @@ def served(*, files: int, trusted: bool = False) -> Iterator[tuple[ReaderNode, G
         if trusted:
             authority = TestAuthority()
             trust = authority.folder(node.folder / "trust-of-agent", Role.AGENT)
-            own = authority.folder(node.folder / "trust-of-reader", Role.READER)
-            node.reader = node.make_reader(f"--trust={own}")
+            trust_folder = authority.folder(node.folder / "trust-of-reader", Role.READER)
+            node.reader = node.make_reader(f"--trust={trust_folder}")
         source = node.folder / "source"
         names = small_files(source, files=files)
         version = folder_version(source, store=node.folder / "manifests")
@@ -204,12 +204,12 @@ def served(*, files: int, trusted: bool = False) -> Iterator[tuple[ReaderNode, G
 def medians(small: list[dict[str, Any]], large: list[dict[str, Any]], *, files: int) -> dict[str, float]:
     """What one way came to: rounds over `files` small files, and over the large one where it was read."""
     result: dict[str, float] = {
-        "files_s": round(statistics.median(files / one["seconds"] for one in small)),
-        "cpu_ms_per_file": round(statistics.median(1000 * one["cpu"] / files for one in small), 3),
-        "errors": sum(one["errors"] for one in small + large),
+        "files_s": round(statistics.median(files / lap["seconds"] for lap in small)),
+        "cpu_ms_per_file": round(statistics.median(1000 * lap["cpu"] / files for lap in small), 3),
+        "errors": sum(lap["errors"] for lap in small + large),
     }
     if large:
-        result["large_mb_s"] = round(statistics.median(one["bytes"] / one["seconds"] / 1e6 for one in large))
+        result["large_mb_s"] = round(statistics.median(lap["bytes"] / lap["seconds"] / 1e6 for lap in large))
     return result
 
 
@@ -231,8 +231,8 @@ def reads(options: argparse.Namespace) -> dict[str, Any]:
                 if folder is not None:
                     large[way].append(read([str(folder / LARGE)], pids=used, threads=1))
         result: dict[str, Any] = {"files": len(names), "threads": THREADS, "rounds": options.rounds}
-        for way, found in small.items():
-            result[way] = medians(found, large[way], files=len(names))
+        for way, laps in small.items():
+            result[way] = medians(laps, large[way], files=len(names))
         result["link_mb_s"] = round(link_rate() / 1e6)
         result["large_over_link"] = round(result["remote"]["large_mb_s"] / result["link_mb_s"], 2)
         for way in ("remote", "partition"):
@@ -266,8 +266,8 @@ def shown(
         store=store,
     )
     tree.prepare()
-    here = store.scan(manifest=version, kinds=tree.kinds)
-    tree.apply(plan(kinds=tree.kinds, forms=tree.forms, linked=tree.linked, blocks=here, release=False))
+    planned = store.scan(manifest=version, kinds=tree.kinds)
+    tree.apply(plan(kinds=tree.kinds, forms=tree.forms, linked=tree.linked, blocks=planned, release=False))
     root = node.own.point / f"{CLUSTER}.{version.digest}"
     tree_folder, point = str(folder / "tier/tree"), str(folder / "shown")
     overlay = ShownFolder(version=str(folder), tree=tree_folder, merged=True, point=point)
@@ -292,21 +292,21 @@ def views(options: argparse.Namespace) -> dict[str, Any]:
             view = stack.enter_context(shown(version, node, giver.tier, kind=kind, local=local))
             pids = [] if kind == "all" else [node.reader.pid, giver.process.pid]
             ways[f"{kind}_merged"] = (view, pids)
-        found: dict[str, dict[str, list[dict[str, Any]]]] = {
-            way: {known: [] for known in FORGET} for way in ways
+        laps_by_way: dict[str, dict[str, list[dict[str, Any]]]] = {
+            way: {caches: [] for caches in FORGET} for way in ways
         }
         for _ in range(options.rounds):
             for way, (folder, pids) in ways.items():
-                for known in FORGET:
+                for caches in FORGET:
                     paths = [str(folder / name) for name in names]
-                    found[way][known].append(read(paths, pids=pids, threads=THREADS, known=known))
+                    laps_by_way[way][caches].append(read(paths, pids=pids, threads=THREADS, caches=caches))
         result: dict[str, Any] = {"files": len(names), "threads": THREADS, "rounds": options.rounds}
-        for way, by_known in found.items():
-            result[way] = {known: medians(each, [], files=len(names)) for known, each in by_known.items()}
+        for way, by_known in laps_by_way.items():
+            result[way] = {caches: medians(laps, [], files=len(names)) for caches, laps in by_known.items()}
         for way in list(ways)[1:]:
             result[f"{way}_over_disk"] = {
-                known: round(result[way][known]["files_s"] / result["disk"][known]["files_s"], 2)
-                for known in FORGET
+                caches: round(result[way][caches]["files_s"] / result["disk"][caches]["files_s"], 2)
+                for caches in FORGET
             }
         return result
 

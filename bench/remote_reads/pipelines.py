@@ -42,7 +42,7 @@ HERE, THERE = "node-1", "node-2"
 
 
 async def measure(options: argparse.Namespace) -> None:
-    """Both frameworks over all ways; each is told at once."""
+    """Both frameworks over all ways; each is printed at once."""
     with lab(workers=2, capacity=CAPACITY) as place, reader_node() as node, ExitStack() as stack:
         source = place.store.root / "data"
         source.mkdir()
@@ -105,8 +105,8 @@ def printed(words: list[str], environment: dict[str, str]) -> dict[str, Any]:
         if done.returncode:
             raise RuntimeError(f"the pipeline failed: {log.read()[-3000:]}")
     line = next(line for line in done.stdout.splitlines() if line.startswith("{"))
-    found: dict[str, Any] = json.loads(line)
-    return found
+    document: dict[str, Any] = json.loads(line)
+    return document
 
 
 def tell(result: dict[str, Any]) -> None:
@@ -114,11 +114,11 @@ def tell(result: dict[str, Any]) -> None:
     print(json.dumps({**result, "load": round(os.getloadavg()[0], 1)}), flush=True)
 
 
-def summary(found: dict[str, Any]) -> dict[str, Any]:
+def summary(figures: dict[str, Any]) -> dict[str, Any]:
     """Medians, and what they are of the native one."""
-    medians = {way: statistics.median(rates) for way, rates in found["images_s"].items()}
+    medians = {way: statistics.median(rates) for way, rates in figures["images_s"].items()}
     over = {way: round(rate / medians["native"], 2) for way, rate in medians.items()}
-    return {"framework": found["framework"], "images_s": medians, "over_native": over}
+    return {"framework": figures["framework"], "images_s": medians, "over_native": over}
 
 
 def main() -> None:

@@ -30,17 +30,17 @@ def main() -> None:
             (proc / str(thread)).mkdir(parents=True)
             pod = f"0b0c3f4e-1c5a-4f0e-9d2b-{thread % 20:012d}"
             (proc / str(thread) / "cgroup").write_text(f"0::/kubepods/burstable/pod{pod}/container\n")
-        found = []
+        samples = []
         for number in range(5):
             clock = PodClock(PodWaitTable(Path(folder, f"table-{number}")), proc=proc)
             begin = time.process_time_ns()
             for _ in range(READS // AT_ONCE):
-                waits = [clock.begin(1 + (_ * AT_ONCE + each) % THREADS) for each in range(AT_ONCE)]
+                waits = [clock.begin(1 + (_ * AT_ONCE + thread) % THREADS) for thread in range(AT_ONCE)]
                 for wait in waits:
                     assert wait is not None
                     clock.end(wait, WaitOrigin.PEER)
-            found.append((time.process_time_ns() - begin) / READS)
-    nanoseconds = statistics.median(found)
+            samples.append((time.process_time_ns() - begin) / READS)
+    nanoseconds = statistics.median(samples)
     print(
         json.dumps(
             {

@@ -34,8 +34,8 @@ def mounted(
     if shutil.which(program) is None:
         raise FileNotFoundError(f"{program} is not installed: apt-get install {program}")
     point, cache = folder / program, folder / f"{program}-cache"
-    for each in (point, cache):
-        each.mkdir(parents=True)
+    for directory in (point, cache):
+        directory.mkdir(parents=True)
     words, variables = (_rclone if program == "rclone" else _s3fs)(
         store, bucket, point, cache if cached else None
     )

@@ -56,12 +56,12 @@ def measure(node: ReaderNode, store: Store, *, files: int, rate: int) -> dict[st
     finally:
         giver.process.kill()
     result: dict[str, Any] = {"files": files, "threads": THREADS, "link_mbit_s": rate // 1_000_000}
-    for kind, found in (("small", small), ("large", large)):
-        bits = 8 * found["bytes"] / found["seconds"]
+    for kind, figures in (("small", small), ("large", large)):
+        bits = 8 * figures["bytes"] / figures["seconds"]
         result[kind] = {
             "mbit_s": round(bits / 1e6, 1),
             "over_link": round(bits / rate, 3),
-            "errors": found["errors"],
+            "errors": figures["errors"],
         }
     result["wire_over_payload"] = round(wire / (small["bytes"] + large["bytes"]), 3)
     return result

@@ -55,7 +55,7 @@ def changes(results: Results, *, before: Results, model: int = MODEL) -> list[Ch
     ]
 
 
-def change_table(found: Sequence[Change]) -> str:
+def change_table(changes: Sequence[Change]) -> str:
     """Each window and seed."""
     header = [
         "mix",
@@ -69,41 +69,43 @@ def change_table(found: Sequence[Change]) -> str:
     ]
     rows = [
         [
-            each.case.mix,
-            weeks(each.case.first_week),
-            str(each.case.seed),
-            f"{each.before:.1f}",
-            f"{each.now:.1f}",
-            f"{each.relative:+.1%}",
-            f"{each.oracle / each.before:.3f}",
-            f"{each.oracle / each.now:.3f}",
+            change.case.mix,
+            weeks(change.case.first_week),
+            str(change.case.seed),
+            f"{change.before:.1f}",
+            f"{change.now:.1f}",
+            f"{change.relative:+.1%}",
+            f"{change.oracle / change.before:.3f}",
+            f"{change.oracle / change.now:.3f}",
         ]
-        for each in found
+        for change in changes
     ]
     return table(header, rows)
 
 
-def change_text(found: Sequence[Change]) -> str:
+def change_text(changes: Sequence[Change]) -> str:
     """What the table comes to: means of the ratios, and the windows that became longer."""
-    if not found:
+    if not changes:
         return ""
-    first = [each for each in found if each.case.seed == SEEDS[0]]
+    first = [change for change in changes if change.case.seed == SEEDS[0]]
     longer = sorted(
-        (each for each in found if each.relative > NOTABLE), key=lambda each: each.relative, reverse=True
+        (change for change in changes if change.relative > NOTABLE),
+        key=lambda change: change.relative,
+        reverse=True,
     )
-    shorter = sum(each.relative < -NOTABLE for each in found)
+    shorter = sum(change.relative < -NOTABLE for change in changes)
     named = ", ".join(
-        f"{each.case.mix} {weeks(each.case.first_week)} with seed {each.case.seed} ({each.relative:+.1%})"
-        for each in longer
+        f"{change.case.mix} {weeks(change.case.first_week)} with seed {change.case.seed} ({change.relative:+.1%})"
+        for change in longer
     )
     return (
-        f"The mean over the rows, each as a ratio, is {_means(found)}; of the first seed alone {_means(first)}.\n"
+        f"The mean over the rows, each as a ratio, is {_means(changes)}; of the first seed alone {_means(first)}.\n"
         f"Longer by more than {NOTABLE:.0%}: {named or 'none'}. Shorter by more than {NOTABLE:.0%}: {shorter} of "
-        f"{len(found)}."
+        f"{len(changes)}."
     )
 
 
-def _means(found: Sequence[Change]) -> str:
-    by_mix = {mix: [each.relative for each in found if each.case.mix == mix] for mix in MIXES}
-    parts = ", ".join(f"{mix} {fmean(each):+.1%}" for mix, each in by_mix.items() if each)
-    return f"{fmean(each.relative for each in found):+.1%} ({parts})"
+def _means(changes: Sequence[Change]) -> str:
+    by_mix = {mix: [change.relative for change in changes if change.case.mix == mix] for mix in MIXES}
+    parts = ", ".join(f"{mix} {fmean(relative):+.1%}" for mix, relative in by_mix.items() if relative)
+    return f"{fmean(change.relative for change in changes):+.1%} ({parts})"

@@ -75,7 +75,7 @@ def main() -> int:
         running = {order: pool.submit(run, order, work, options.scheme) for order in ORDERS}
         results = {order: future.result() for order, future in running.items()}
     compared = comparison(priority=results["priority"], fair=results["fair-share"])
-    told = {
+    line = {
         "bench": "simulation_fairness",
         "week": options.week,
         "weeks": options.weeks,
@@ -85,7 +85,7 @@ def main() -> int:
         **{order: figures(result) for order, result in results.items()},
         **compared,
     }
-    print(json.dumps(told))
+    print(json.dumps(line))
     return 0 if compared["holds"] else 1
 
 

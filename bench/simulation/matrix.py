@@ -203,12 +203,12 @@ def ratio(
     """How many times as long the jobs of scheme `over` take as those of `under`; None when not run yet."""
     above = of_seeds(results, mix=mix, scheme=over, week=week, client=client)
     below = of_seeds(results, mix=mix, scheme=under, week=week)
-    both = sorted(above.keys() & below.keys())
-    if not both:
+    seeds = sorted(above.keys() & below.keys())
+    if not seeds:
         return None
-    each = [mean_hours([above[seed]]) / mean_hours([below[seed]]) for seed in both]
-    mean = mean_hours([above[seed] for seed in both]) / mean_hours([below[seed] for seed in both])
-    return Ratio(mean=mean, least=min(each), most=max(each), seeds=len(both))
+    ratios = [mean_hours([above[seed]]) / mean_hours([below[seed]]) for seed in seeds]
+    mean = mean_hours([above[seed] for seed in seeds]) / mean_hours([below[seed] for seed in seeds])
+    return Ratio(mean=mean, least=min(ratios), most=max(ratios), seeds=len(seeds))
 
 
 def summary(results: Results) -> dict[str, object]:
@@ -216,7 +216,7 @@ def summary(results: Results) -> dict[str, object]:
 
     `bound` is the baseline over the oracle: what the best of all stores could gain there.
     """
-    found: dict[str, object] = {"bench": "simulation_matrix"}
+    figures: dict[str, object] = {"bench": "simulation_matrix"}
     for mix in MIXES:
         for scheme in SCHEMES[1:]:
             parts = {}
@@ -229,8 +229,8 @@ def summary(results: Results) -> dict[str, object]:
                         "bound": round(bound.mean, 3),
                         "seeds": ours.seeds,
                     }
-            found[f"{mix}/{scheme}"] = parts
-    return found
+            figures[f"{mix}/{scheme}"] = parts
+    return figures
 
 
 def main() -> int:

@@ -84,8 +84,8 @@ def rules() -> str:
     for rule, parts in sorted(rule_callers.callers().items()):
         by_callers.setdefault(tuple(parts), []).append(f"`{rule}`")
     rows = [
-        [" and ".join(parts) or "entry points and tests", ", ".join(found)]
-        for parts, found in sorted(by_callers.items(), key=lambda item: (-len(item[0]), item[0]))
+        [" and ".join(parts) or "entry points and tests", ", ".join(names)]
+        for parts, names in sorted(by_callers.items(), key=lambda item: (-len(item[0]), item[0]))
     ]
     return table(["called by", "rules"], rows)
 
@@ -103,7 +103,7 @@ def plots(results: Results, *, folder: Path) -> None:
         ylabel="images per second",
         title="ResNet50 on ImageNet, modelled",
     )
-    shown = SCHEMES[:4]
+    schemes = SCHEMES[:4]
     for mix in ("image", "language"):
         chosen = shown_weeks(results, mix=mix)
         if not chosen:
@@ -116,7 +116,7 @@ def plots(results: Results, *, folder: Path) -> None:
                     mean_hours(list(of_seeds(results, mix=mix, scheme=scheme, week=week).values()))
                     for week in chosen
                 ]
-                for scheme in shown
+                for scheme in schemes
             },
             ylabel="mean hours from submission to end",
             title=f"Two weeks of the trace at a time, mix {mix}",
@@ -174,15 +174,15 @@ def speed(results: Results) -> str:
 
 def filled(template: str, *, parts: dict[str, str]) -> str:
     """The template with its parts; what stands between `@if NAME@` and `@end@` goes when the part is empty."""
-    kept = re.sub(
+    page_text = re.sub(
         r"@if (\w+)@\n(.*?)@end@\n",
-        lambda found: found.group(2) if parts[found.group(1)] else "",
+        lambda match: match.group(2) if parts[match.group(1)] else "",
         template,
         flags=re.DOTALL,
     )
     for name, text in parts.items():
-        kept = kept.replace(f"@{name}@", text)
-    return kept
+        page_text = page_text.replace(f"@{name}@", text)
+    return page_text
 
 
 def facts(results: Results) -> dict[str, str]:
@@ -191,9 +191,10 @@ def facts(results: Results) -> dict[str, str]:
     return {
         "errors": ", ".join(f"{name} {error:+.1%}" for name, error in errors.items()),
         "speed": speed(results),
-        "models": ", ".join(f"{one.name} {one.rate / 1e6:.0f}" for one in MODELS),
+        "models": ", ".join(f"{model.name} {model.rate / 1e6:.0f}" for model in MODELS),
         "corpora": ", ".join(
-            f"{one.name} {one.size_bytes / 1e9:,.0f} GB (weight {one.weight:g})" for one in CORPORA
+            f"{corpus.name} {corpus.size_bytes / 1e9:,.0f} GB (weight {corpus.weight:g})"
+            for corpus in CORPORA
         ),
         "mixes": "; ".join(f"`{name}` {'-'.join(map(str, shares))}" for name, shares in MIXES.items()),
         "gap": f"{BURST_GAP / 60:.0f}",
@@ -206,18 +207,18 @@ def facts(results: Results) -> dict[str, str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    here = Path(__file__).parent
-    kept = here.parent / "results"
-    parser.add_argument("--results", type=Path, default=kept / "simulation.jsonl")
-    parser.add_argument("--before", type=Path, default=kept / "simulation_before_leaving.jsonl")
-    parser.add_argument("--docs", type=Path, default=here.parents[1] / "docs")
+    folder = Path(__file__).parent
+    results_folder = folder.parent / "results"
+    parser.add_argument("--results", type=Path, default=results_folder / "simulation.jsonl")
+    parser.add_argument("--before", type=Path, default=results_folder / "simulation_before_leaving.jsonl")
+    parser.add_argument("--docs", type=Path, default=folder.parents[1] / "docs")
     options = parser.parse_args()
     check_text()
     results = read_results(options.results)
     check_results(results)
     changed = changes(results, before=read_results(options.before))
-    template = (here / "page.md.in").read_text(encoding="utf-8")
-    example = here / "predict_example.yaml"
+    template = (folder / "page.md.in").read_text(encoding="utf-8")
+    example = folder / "predict_example.yaml"
     parts = {
         **facts(results),
         "quick": quick(results),

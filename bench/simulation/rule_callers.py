@@ -26,12 +26,12 @@ PARTS = {
 
 def texts(package: str) -> Iterator[tuple[str, str]]:
     """The modules of a package and what is in below it, as they are written."""
-    found = importlib.util.find_spec(package)
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError(
             f"there is no package {package}; run this from the repository's environment"
         )
-    root = Path(found.submodule_search_locations[0])
+    root = Path(spec.submodule_search_locations[0])
     for path in sorted(root.rglob("*.py")):
         inner = ".".join(path.relative_to(root).with_suffix("").parts)
         name = package if inner == "__init__" else f"{package}.{inner}"
@@ -65,7 +65,7 @@ def module_of(name: str) -> str:
     return name.rpartition(".")[2]
 
 
-def named(tree: ast.AST, *, own: str | None = None) -> set[str]:
+def named(tree: ast.AST, *, module: str | None = None) -> set[str]:
     """The names `module.name` out of the decisions that a module uses; `own` is its own name if it is one of them."""
     modules: dict[str, str] = {}
     functions: dict[str, str] = {}
@@ -81,13 +81,13 @@ def named(tree: ast.AST, *, own: str | None = None) -> set[str]:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
             used.add(f"{modules[node.value.id]}.{node.attr}")
         elif isinstance(node, ast.Name):
-            used.add(functions.get(node.id, f"{own}.{node.id}" if own else node.id))
+            used.add(functions.get(node.id, f"{module}.{node.id}" if module else node.id))
     return used
 
 
 def inner_calls() -> dict[str, set[str]]:
     """The rules that each rule calls, through private functions and classes of its module too."""
-    known = rules()
+    all_rules = rules()
     direct: dict[str, set[str]] = {}
     for name, tree in decisions():
         module = module_of(name)
@@ -96,44 +96,44 @@ def inner_calls() -> dict[str, set[str]]:
             if isinstance(node, ast.FunctionDef | ast.ClassDef):
                 # Annotations and imports alone are no call, but cost nothing to count: they name no function.
                 direct[f"{module}.{node.name}"] = named(
-                    ast.Module(body=[*imports, node], type_ignores=[]), own=module
+                    ast.Module(body=[*imports, node], type_ignores=[]), module=module
                 ) - {f"{module}.{node.name}"}
-    return {rule: reached(direct.get(rule, set()), direct) & known.keys() for rule in known}
+    return {rule: reached(direct.get(rule, set()), direct) & all_rules.keys() for rule in all_rules}
 
 
 def reached(start: set[str], edges: dict[str, set[str]]) -> set[str]:
     """All that can be reached from a set along edges, itself included."""
-    found, open_names = set(start), list(start)
+    names, open_names = set(start), list(start)
     while open_names:
         for name in edges.get(open_names.pop(), ()):
-            if name not in found:
-                found.add(name)
+            if name not in names:
+                names.add(name)
                 open_names.append(name)
-    return found
+    return names
 
 
 @functools.cache
 def callers() -> dict[str, list[str]]:
     """The parts that call each rule, by `module.name`; read once a process."""
-    known, inner = rules(), inner_calls()
-    found: dict[str, list[str]] = {rule: [] for rule in known}
+    all_rules, inner = rules(), inner_calls()
+    parts_by_rule: dict[str, list[str]] = {rule: [] for rule in all_rules}
     for part, packages in PARTS.items():
         used: set[str] = set()
         for package in packages:
             for name, text in texts(package):
                 # What does not import the decisions names none: most modules need not be parsed.
                 if POLICY in text and not _is_of_another(name, package):
-                    used |= named(ast.parse(text)) & known.keys()
+                    used |= named(ast.parse(text)) & all_rules.keys()
         for rule in reached(used, inner):
-            found[rule].append(part)
+            parts_by_rule[rule].append(part)
     decisions.cache_clear()  # trees of so many modules are tens of MB
-    return found
+    return parts_by_rule
 
 
 def _is_of_another(module: str, package: str) -> bool:
     """Whether a package below this one is another part's."""
-    inner = (one for packages in PARTS.values() for one in packages if one.startswith(f"{package}."))
-    return any(module == one or module.startswith(f"{one}.") for one in inner)
+    inner = (child for packages in PARTS.values() for child in packages if child.startswith(f"{package}."))
+    return any(module == child or module.startswith(f"{child}.") for child in inner)
 
 
 def main() -> int:

@@ -42,8 +42,8 @@ def table(header: list[str], rows: list[list[str]]) -> str:
 
 def without_dashes(header: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
     """The columns in which some row says something."""
-    kept = [column for column in range(len(header)) if any(row[column] != "-" for row in rows)]
-    return [header[column] for column in kept], [[row[column] for column in kept] for row in rows]
+    columns = [column for column in range(len(header)) if any(row[column] != "-" for row in rows)]
+    return [header[column] for column in columns], [[row[column] for column in columns] for row in rows]
 
 
 def weeks(week: int | None) -> str:
@@ -61,19 +61,21 @@ def seeds_text(count: int) -> str:
     return f"{count} seed" if count == 1 else f"{count} seeds"
 
 
-def span(found: Ratio | None, *, bar: float | None = None, seeds: bool = False) -> str:
+def span(ratio: Ratio | None, *, bar: float | None = None, seeds: bool = False) -> str:
     """A ratio, and the least and most over the seeds; how many these are when asked, or when some lack."""
-    if found is None:
+    if ratio is None:
         return "-"
-    text = ratio_text(found.mean, bar=bar)
-    if found.seeds > 1:
-        text += f" ({ratio_text(found.least, bar=bar)} to {ratio_text(found.most, bar=bar)})"
-    return text + (f", {seeds_text(found.seeds)}" if seeds or found.seeds < len(SEEDS) else "")
+    text = ratio_text(ratio.mean, bar=bar)
+    if ratio.seeds > 1:
+        text += f" ({ratio_text(ratio.least, bar=bar)} to {ratio_text(ratio.most, bar=bar)})"
+    return text + (f", {seeds_text(ratio.seeds)}" if seeds or ratio.seeds < len(SEEDS) else "")
 
 
 def bar_of(*, mix: str, scheme: str) -> float | None:
     """The bar of a scheme over tdcs, if it has one."""
-    return next((bar for one, other, bar in BARS if (one, other) == (mix, scheme)), None)
+    return next(
+        (bar for mix_of_bar, scheme_of_bar, bar in BARS if (mix_of_bar, scheme_of_bar) == (mix, scheme)), None
+    )
 
 
 def mean_of(rows: dict[int, dict[str, object]], key: str) -> float:
@@ -85,28 +87,28 @@ def whole(results: Results, *, mix: str) -> str:
     """All schemes on the whole trace."""
     rows = []
     for scheme in SCHEMES:
-        found = of_seeds(results, mix=mix, scheme=scheme, week=None)
-        if not found:
+        rows_by_seed = of_seeds(results, mix=mix, scheme=scheme, week=None)
+        if not rows_by_seed:
             continue
         rows.append(
             [
                 scheme,
-                str(len(found)),
-                f"{mean_hours(list(found.values())):,.1f}",
+                str(len(rows_by_seed)),
+                f"{mean_hours(list(rows_by_seed.values())):,.1f}",
                 span(
                     ratio(results, mix=mix, week=None, over=scheme, under="tdcs"),
                     bar=bar_of(mix=mix, scheme=scheme),
                 )
                 if scheme != "tdcs"
                 else "1",
-                f"{mean_of(found, 'p50JctSeconds') / 3600:,.1f}",
-                f"{mean_of(found, 'p99JctSeconds') / 3600:,.1f}",
-                f"{mean_of(found, 'makespanSeconds') / 86400:,.1f}",
-                f"{mean_of(found, 'gpuIdleFraction'):.2%}",
-                f"{mean_of(found, 'remoteBytes') / 1e12:,.0f}",
-                f"{mean_of(found, 'localFraction'):.0%}",
-                f"{mean_of(found, 'evictions'):,.0f}",
-                f"{mean_of(found, 'cpuSeconds'):.0f}",
+                f"{mean_of(rows_by_seed, 'p50JctSeconds') / 3600:,.1f}",
+                f"{mean_of(rows_by_seed, 'p99JctSeconds') / 3600:,.1f}",
+                f"{mean_of(rows_by_seed, 'makespanSeconds') / 86400:,.1f}",
+                f"{mean_of(rows_by_seed, 'gpuIdleFraction'):.2%}",
+                f"{mean_of(rows_by_seed, 'remoteBytes') / 1e12:,.0f}",
+                f"{mean_of(rows_by_seed, 'localFraction'):.0%}",
+                f"{mean_of(rows_by_seed, 'evictions'):,.0f}",
+                f"{mean_of(rows_by_seed, 'cpuSeconds'):.0f}",
             ]
         )
     header = [
@@ -206,16 +208,16 @@ def bars(results: Results) -> str:
     """What was asked for, what was reached on the whole trace and in two weeks at a time, and what could be."""
     rows = []
     for mix, scheme, bar in BARS:
-        found: dict[int | None, Ratio] = {}
+        ratio_by_week: dict[int | None, Ratio] = {}
         bounds: dict[int | None, float] = {}
         for week in (None, *WINDOWS):
             ours = ratio(results, mix=mix, week=week, over=scheme, under="tdcs")
             bound = ratio(results, mix=mix, week=week, over=scheme, under="oracle")
             if ours is not None and bound is not None:
-                found[week], bounds[week] = ours, bound.mean
-        if not found:
+                ratio_by_week[week], bounds[week] = ours, bound.mean
+        if not ratio_by_week:
             continue
-        parts = {week: one for week, one in found.items() if week is not None}
+        parts = {week: ratio_of_week for week, ratio_of_week in ratio_by_week.items() if week is not None}
         worst = min(parts, key=lambda week: parts[week].mean) if parts else None
         singles = ratios_by_seed(results, mix=mix, scheme=scheme)
         lowest = min(singles, key=singles.__getitem__, default=None)
@@ -225,15 +227,18 @@ def bars(results: Results) -> str:
             [
                 f"{mix}: {scheme} over tdcs",
                 f">= {bar:.3g}",
-                (span(found[None], bar=bar, seeds=True) + ("" if found[None].mean >= bar else ": missed"))
-                if None in found
+                (
+                    span(ratio_by_week[None], bar=bar, seeds=True)
+                    + ("" if ratio_by_week[None].mean >= bar else ": missed")
+                )
+                if None in ratio_by_week
                 else "-",
                 f"{span(parts[worst], bar=bar)}, weeks {weeks(worst)}" if worst is not None else "-",
                 of_windows(len(met), run=len(parts)),
                 "-"
                 if lowest is None
                 else f"{singles[lowest]:.3f}, weeks {weeks(lowest[0])}, seed {lowest[1]}",
-                f"{sum(each >= bar for each in singles.values())} of {len(singles)}",
+                f"{sum(single >= bar for single in singles.values())} of {len(singles)}",
                 "-" if scheme == "oracle" else of_windows(len(possible), run=len(parts)),
             ]
         )
@@ -252,13 +257,13 @@ def bars(results: Results) -> str:
 
 def ratios_by_seed(results: Results, *, mix: str, scheme: str) -> dict[tuple[int, int], float]:
     """Mean completion times of a scheme over those of tdcs, by window and seed."""
-    found = {}
+    ratio_by_case = {}
     for week in WINDOWS:
         theirs = of_seeds(results, mix=mix, scheme=scheme, week=week)
         ours = of_seeds(results, mix=mix, scheme="tdcs", week=week)
         for seed in sorted(theirs.keys() & ours.keys()):
-            found[week, seed] = mean_hours([theirs[seed]]) / mean_hours([ours[seed]])
-    return found
+            ratio_by_case[week, seed] = mean_hours([theirs[seed]]) / mean_hours([ours[seed]])
+    return ratio_by_case
 
 
 def of_windows(count: int, *, run: int) -> str:
@@ -283,23 +288,26 @@ def gpu_time(results: Results) -> str:
     rows = []
     for mix in MIXES:
         for scheme in SCHEMES[1:]:
-            found = {}
+            time_by_week = {}
             for week in (None, *WINDOWS):
                 ours = of_seeds(results, mix=mix, scheme="tdcs", week=week)
                 theirs = of_seeds(results, mix=mix, scheme=scheme, week=week)
                 if ours and theirs:
-                    found[week] = (1 - mean_of(ours, "gpuIdleFraction")) / (
+                    time_by_week[week] = (1 - mean_of(ours, "gpuIdleFraction")) / (
                         1 - mean_of(theirs, "gpuIdleFraction")
                     )
-            if found:
-                least, most = min(found, key=found.__getitem__), max(found, key=found.__getitem__)
+            if time_by_week:
+                least, most = (
+                    min(time_by_week, key=time_by_week.__getitem__),
+                    max(time_by_week, key=time_by_week.__getitem__),
+                )
                 rows.append(
                     [
                         mix,
                         scheme,
-                        f"{found[None]:.3f}" if None in found else "-",
-                        f"{found[least]:.3f} ({weeks(least)})",
-                        f"{found[most]:.3f} ({weeks(most)})",
+                        f"{time_by_week[None]:.3f}" if None in time_by_week else "-",
+                        f"{time_by_week[least]:.3f} ({weeks(least)})",
+                        f"{time_by_week[most]:.3f} ({weeks(most)})",
                     ]
                 )
     return table(
@@ -311,11 +319,13 @@ def stock(results: Results) -> str:
     """alluxio-lru with the client that stock Alluxio was published with."""
     rows = []
     for week in (*WINDOWS, None):
-        found = ratio(results, mix="image", week=week, over="alluxio-lru", under="tdcs", client="stock")
+        untuned = ratio(results, mix="image", week=week, over="alluxio-lru", under="tdcs", client="stock")
         theirs = of_seeds(results, mix="image", scheme="alluxio-lru", week=week, client="stock")
         tuned = ratio(results, mix="image", week=week, over="alluxio-lru", under="tdcs")
-        if found is not None:
-            rows.append([weeks(week), f"{mean_of(theirs, 'gpuIdleFraction'):.1%}", span(found), span(tuned)])
+        if untuned is not None:
+            rows.append(
+                [weeks(week), f"{mean_of(theirs, 'gpuIdleFraction'):.1%}", span(untuned), span(tuned)]
+            )
     return table(["weeks", "stalled", "stock client / tdcs", "tuned client / tdcs"], rows)
 
 
@@ -323,15 +333,17 @@ def sharing(results: Results) -> str:
     """The sweep of who shares what."""
     rows = []
     for kind in ("all", "tenant", "versions"):
-        found = {
+        rows_by_scheme = {
             scheme: results.get(Case(mix="image", scheme=scheme, first_week=4, sharing=kind))
             for scheme in SCHEMES[:4]
         }
-        ours = found.pop("tdcs")
+        ours = rows_by_scheme.pop("tdcs")
         if ours is None:
             continue
         cells = [kind, f"{mean_hours([ours]):,.1f}", f"{number(ours, 'gpuIdleFraction'):.2%}"]
-        cells += [f"{mean_hours([row]) / mean_hours([ours]):.2f}" if row else "-" for row in found.values()]
+        cells += [
+            f"{mean_hours([row]) / mean_hours([ours]):.2f}" if row else "-" for row in rows_by_scheme.values()
+        ]
         rows.append(cells)
     header = ["sharing", "tdcs mean h", "tdcs stalled", *(f"{scheme} / tdcs" for scheme in SCHEMES[1:4])]
     # One kind alone compares nothing.
@@ -340,14 +352,14 @@ def sharing(results: Results) -> str:
 
 def placing_ratio(results: Results) -> float:
     """Mean completion times of jobs that are not placed by data over those that are: the mean over the windows."""
-    found = [
+    ratios = [
         mean_hours([results[opted_out]]) / mean_hours([results[placed]])
         for mix in MIXES[:2]
         for week in WINDOWS
         if (placed := Case(mix=mix, scheme="tdcs", first_week=week)) in results
         and (opted_out := Case(mix=mix, scheme=OPTED_OUT, first_week=week)) in results
     ]
-    return sum(found) / len(found) if found else 1.0
+    return sum(ratios) / len(ratios) if ratios else 1.0
 
 
 def placing(results: Results) -> str:
@@ -355,11 +367,11 @@ def placing(results: Results) -> str:
     rows = []
     for mix in MIXES[:2]:
         for week in WINDOWS:
-            found = [
+            cases = [
                 results.get(Case(mix=mix, scheme=scheme, first_week=week))
                 for scheme in ("tdcs", OPTED_OUT, "oracle")
             ]
-            placed, opted_out, bound = found
+            placed, opted_out, bound = cases
             if placed is None or opted_out is None or bound is None:
                 continue
             hours = [f"{mean_hours([row]):,.1f}" for row in (placed, opted_out, bound)]

@@ -57,7 +57,7 @@ def applied_before(work: Sequence[WorkItem]) -> list[WorkItem]:
 
 def compared(*, work: Sequence[WorkItem], scenario: Scenario) -> dict[str, object]:
     """The figures with labels and without, and how they compare."""
-    found = {
+    results = {
         "with": simulate(work=work, scenario=scenario, scheme="tdcs"),
         "without": simulate(work=work, scenario=replace(scenario, knows_zones=False), scheme="tdcs"),
     }
@@ -71,15 +71,15 @@ def compared(*, work: Sequence[WorkItem], scenario: Scenario) -> dict[str, objec
             "p99JctSeconds": round(result.p99_jct, 1),
         }
 
-    blind = max(found["without"].cross_zone_bytes, 1.0)
+    blind = max(results["without"].cross_zone_bytes, 1.0)
     return {
         "zones": scenario.zones,
         "nodes": scenario.nodes,
         "jobs": len(work),
-        "crossZoneRatio": round(found["with"].cross_zone_bytes / blind, 4),
-        "meanJctRatio": round(found["with"].mean_jct / found["without"].mean_jct, 4),
+        "crossZoneRatio": round(results["with"].cross_zone_bytes / blind, 4),
+        "meanJctRatio": round(results["with"].mean_jct / results["without"].mean_jct, 4),
         "bar": BAR,
-        **{name: figures(result) for name, result in found.items()},
+        **{name: figures(result) for name, result in results.items()},
     }
 
 
@@ -100,8 +100,8 @@ def main() -> int:
         jobs = window(jobs=read_trace(path=options.trace), first_week=options.week, weeks=1)[: options.jobs]
     scenario = Scenario(nodes=options.nodes, zones=options.zones, auto_placement=True, grows=options.grows)
     work = applied_before(assign_work(jobs=jobs, mix=options.mix))
-    found = compared(work=work, scenario=scenario)
-    print(json.dumps({"bench": "zones", **found}))
+    figures = compared(work=work, scenario=scenario)
+    print(json.dumps({"bench": "zones", **figures}))
     return 0
 
 
