@@ -13,9 +13,11 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from tdcs_train.data_parallel import PriorityAveraging
+from tdcs_train.data_parallel.trial import Trial
 from tdcs_train.errors import InputError, ended_by_input_errors
 
 STEPS = 5
+TRIED_STEPS = 12
 
 
 class Attention(nn.Module):
@@ -58,7 +60,7 @@ def adam(values: list[nn.Parameter]) -> torch.optim.Optimizer:
     return torch.optim.AdamW([{"params": values[:half]}, {"params": values[half:], "lr": 0.03}], lr=0.01)
 
 
-def batches(kind: str, rank: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def batches(kind: str, rank: int, count: int = STEPS) -> list[tuple[torch.Tensor, torch.Tensor]]:
     chooser = torch.Generator().manual_seed(50 + rank)
 
     def inputs() -> torch.Tensor:
@@ -66,7 +68,7 @@ def batches(kind: str, rank: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
             return torch.randint(16, (4, 6), generator=chooser)
         return torch.randn(4, 1, 6, 6, generator=chooser)
 
-    return [(inputs(), torch.randint(16, (4,), generator=chooser)) for _ in range(STEPS)]
+    return [(inputs(), torch.randint(16, (4,), generator=chooser)) for _ in range(count)]
 
 
 def train(
@@ -91,7 +93,7 @@ def train(
             rates.step()
             losses.append(float(loss.detach()))
         return losses, copy.deepcopy(model.module.state_dict())
-    with PriorityAveraging(model, updates, slice_bytes=256) as averaging:
+    with PriorityAveraging(model, updates, slice_bytes=256, trial_steps=0) as averaging:
         for inputs, labels in data:
             loss = models.cross_entropy(model(inputs), labels)
             loss.backward()
@@ -105,7 +107,7 @@ def urgent_first() -> dict[str, object]:
     """The order in which slices go of which all are ready, beside that in which backward made them."""
     torch.manual_seed(3)
     model = DistributedDataParallel(convolutions(), bucket_cap_mb=0.001)
-    with PriorityAveraging(model, sgd(list(model.parameters())), slice_bytes=256) as averaging:
+    with PriorityAveraging(model, sgd(list(model.parameters())), slice_bytes=256, trial_steps=0) as averaging:
         data = batches("convolutions", distributed.get_rank())
         models.cross_entropy(model(data[0][0]), data[0][1]).backward()
         averaging.step()
@@ -121,6 +123,50 @@ def urgent_first() -> dict[str, object]:
         return {"offered": offered, "sent": list(exchange.order), "groups": averaging.groups}
 
 
+class Times:
+    """A clock on which an iteration takes a second, and one by priority so many."""
+
+    def __init__(self, averaging: PriorityAveraging, by_priority: float) -> None:
+        self.averaging, self.by_priority, self.now = averaging, by_priority, 0.0
+
+    def __call__(self) -> float:
+        self.now += self.by_priority if self.averaging.by_priority else 1.0
+        return self.now
+
+
+def tried(seconds: float) -> dict[str, object]:
+    """Losses of a trial of both ways, in which worker 0 finds that an iteration by priority takes so many seconds."""
+    data = batches("convolutions", distributed.get_rank(), TRIED_STEPS)
+    runs = []
+    for is_plain in (True, False):
+        torch.manual_seed(3)
+        model = DistributedDataParallel(convolutions())
+        updates = sgd(list(model.parameters()))
+        if is_plain:
+            losses = []
+            for inputs, labels in data:
+                loss = models.cross_entropy(model(inputs), labels)
+                loss.backward()
+                updates.step()
+                updates.zero_grad()
+                losses.append(float(loss.detach()))
+            runs.append(losses)
+            continue
+        with PriorityAveraging(model, updates, slice_bytes=256) as averaging:
+            # Only worker 0 decides: what the others find is the contrary.
+            own = seconds if distributed.get_rank() == 0 else 1 / seconds
+            averaging._trial = Trial(1, Times(averaging, own))
+            losses, ways = [], []
+            for inputs, labels in data:
+                loss = models.cross_entropy(model(inputs), labels)
+                ways.append(averaging.by_priority)
+                loss.backward()
+                averaging.step()
+                losses.append(float(loss.detach()))
+            runs.append(losses)
+    return {"plain": runs[0], "priority": runs[1], "ways": ways, "gain": averaging.gain}
+
+
 def main() -> None:
     torch.set_num_threads(1)
     distributed.init_process_group("gloo")
@@ -130,6 +176,8 @@ def main() -> None:
             losses, found = train(kind, make, optimizer, priority=True)
             difference = max(float((wanted[name] - found[name]).abs().max()) for name in wanted)
             print(json.dumps({"plain": plain, "priority": losses, "difference": difference}), flush=True)
+    for seconds in (0.5, 2.0):
+        print(json.dumps(tried(seconds)), flush=True)
     print(json.dumps(urgent_first()), flush=True)
     distributed.destroy_process_group()
 
@@ -145,7 +193,7 @@ def refused() -> dict[str, str]:
         said["unused"] = str(error)
     model = DistributedDataParallel(copy.deepcopy(inner))
     try:
-        with PriorityAveraging(model, sgd(list(model.parameters()))) as averaging:
+        with PriorityAveraging(model, sgd(list(model.parameters())), trial_steps=0) as averaging:
             for _ in range(2):
                 model(torch.ones(1, 2)).sum().backward()
                 if averaging.groups:
@@ -160,7 +208,8 @@ def refused() -> dict[str, str]:
 def killed() -> None:
     """One worker ends in the middle of training."""
     model = DistributedDataParallel(nn.Linear(2, 2))
-    with ended_by_input_errors(), PriorityAveraging(model, sgd(list(model.parameters()))) as averaging:
+    values = sgd(list(model.parameters()))
+    with ended_by_input_errors(), PriorityAveraging(model, values, trial_steps=0) as averaging:
         for number in range(4):
             if number == 2 and distributed.get_rank() == 1:
                 os._exit(9)

@@ -4,6 +4,8 @@ DistributedDataParallel averages gradients as backward makes them, from the last
 with the last of them: the gradients of the first layers, which the next forward needs first, travel last. Here they go
 in slices, those of earlier layers before others that wait, and the next forward begins at once: an operator waits for
 its own parameters only (the rule of ByteScheduler, SOSP'19, and of Jiang et al., 2022).
+
+On fast links slices can cost more than the order gains: both ways are tried in turns first, and the faster one stays.
 """
 
 import dataclasses
@@ -16,11 +18,14 @@ import torch.distributed as distributed
 from torch.nn.parallel import DistributedDataParallel
 
 from tdcs_train.data_parallel.exchange import Exchange
+from tdcs_train.data_parallel.trial import Trial
 from tdcs_train.model.errors import ModelError
 from tdcs_train.ps.use import UseOfParameters, refuse_compiled
 
 SLICE_BYTES = 1 << 20
 """Of a slice: large enough that a round trip is little of it on links of up to some Gbit/s."""
+TRIAL_STEPS = 5
+"""Iterations of a part of the trial, which has four such parts and a change before three of them."""
 
 
 @dataclasses.dataclass
@@ -41,10 +46,11 @@ class PriorityAveraging:
     """Takes over the averaging of gradients from a DistributedDataParallel model; a context manager.
 
     Inside of it call `step` in place of `optimizer.step()` and `zero_grad()`: an update happens when the next forward
-    uses the parameter. The first step is a plain one, in which the order of use is seen. Updates, and so losses, are
-    those of plain data parallel; learning rates count as they are at `step`. `wait` returns when all parameters are
-    new; `state_dict` of the model waits by itself. Gradients cannot be read or clipped: after `step` they are on their
-    way.
+    uses the parameter. The first step is a plain one, in which the order of use is seen. Then plain iterations and
+    those by priority are measured in turns, `trial_steps` in each of four parts (none: all are by priority), and
+    worker 0 decides for the faster way: `gain` says what it found. Updates, and so losses, are those of plain data
+    parallel; learning rates count as they are at `step`. `wait` returns when all parameters are new; `state_dict` of
+    the model waits by itself. Gradients cannot be read or clipped: after `step` they are on their way.
 
     Raises:
         ModelError: The model cannot be trained so; it says why.
@@ -57,11 +63,17 @@ class PriorityAveraging:
         optimizer: torch.optim.Optimizer,
         *,
         slice_bytes: int = SLICE_BYTES,
+        trial_steps: int = TRIAL_STEPS,
         timeout: float = 300.0,
     ) -> None:
         refuse_compiled(model.module)
         _refuse(model)
         self.exchange: Exchange | None = None
+        self.by_priority = False
+        """Whether the next backward's gradients travel by priority."""
+        self.gain: float | None = None
+        """Seconds of a plain iteration over those of one by priority, as worker 0 found; None until it has."""
+        self._trial = Trial(trial_steps)
         self._model, self._optimizer = model, optimizer
         self._slice_bytes, self._timeout = slice_bytes, timeout
         named = [(name, p) for name, p in model.module.named_parameters() if p.requires_grad]
@@ -90,11 +102,32 @@ class PriorityAveraging:
         Raises:
             ModelError: A parameter has no gradient.
         """
-        if self.exchange is None:
+        if self.by_priority:
+            self._step_by_priority()
+        else:
             self._optimizer.step()
             self._optimizer.zero_grad()
+        if self.exchange is None:
             self._plan()
-            return
+            self._trial.begin()
+        elif self.gain is None:
+            self._trial.step()
+        if self.gain is None:
+            self._choose()
+
+    def _choose(self) -> None:
+        """How the next gradients travel."""
+        by_priority = self._trial.by_priority
+        if self._trial.ended:
+            found = torch.tensor([self._trial.gain], dtype=torch.float64)
+            distributed.broadcast(found, src=0)
+            self.gain = float(found)
+            by_priority = self.gain >= 1.0
+        if not by_priority:
+            self.wait()
+        self.by_priority = by_priority
+
+    def _step_by_priority(self) -> None:
         if without := [self._names[number] for group in self._groups for number in sorted(group.missing)]:
             raise ModelError(
                 f"{without[0]} has no gradient; every parameter must be part of every loss: call backward before each "
@@ -153,9 +186,10 @@ class PriorityAveraging:
     def _hook(self, _: object, bucket: distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """What DistributedDataParallel calls when the gradients of a bucket are there."""
         workers = distributed.get_world_size()
-        if self.exchange is None:
+        if not self.by_priority:
             work = distributed.all_reduce(bucket.buffer().div_(workers), async_op=True)
             return work.get_future().then(lambda future: future.value()[0])
+        assert self.exchange is not None
         for value, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
             number = self._numbers[id(value)]
             group = self._group_of[number]
