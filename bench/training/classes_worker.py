@@ -6,9 +6,9 @@ import socket
 import sys
 import time
 
-from tdcs_train.actors.network.classes import CLASSES, CONTROL
-from tdcs_train.actors.network.meeting import call
+from tdcs_train.ps.calling import call
 from tdcs_train.ps.channel import Channel, Tensors, greet, greeting
+from tdcs_train.ps.classes import CLASSES, CONTROL
 
 PORT = 29200
 CLASS_OF = (CLASSES - 1, 0)

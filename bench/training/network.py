@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tdcs_train.actors.network.classes import DSCP
+from tdcs_train.ps.classes import DSCP
 
 BURST = 128 << 10
 """Bytes that pass at once: two of the largest packets between veth interfaces."""

@@ -89,7 +89,7 @@ loopback, so the seconds say what a pipeline costs where nothing is to be gained
     ),
     "actors": (
         "Cost of the actor runtime",
-        "Actors that do nothing, and registers between two processes on loopback.",
+        "Actors that do nothing.",
     ),
     "loader": (
         "The loader beside PyTorch's DataLoader and tf.data",

@@ -6,7 +6,6 @@ import sys
 import pytest
 
 from tdcs_train.actors import ActorPlan, Kind, RegisterSpec, Runtime, Task, check
-from tdcs_train.actors.plan import task_id
 from tdcs_train.actors.task import no_kernel
 from tdcs_train.errors import InputError
 
@@ -72,10 +71,6 @@ BAD = {
         [actor("a", "", "x", kind=Kind.REPEAT, times=2)],
         "of kind repeat and consumes nothing",
     ),
-    "a machine beyond 10 bits": (
-        [actor("a", machine=1024)],
-        "the machine number 1024 is not between 0 and 1023",
-    ),
 }
 
 
@@ -106,23 +101,6 @@ def test_a_cycle_with_credits_is_accepted() -> None:
     check(ActorPlan((actor("a", "z", "x"), actor("b", "x", "z+1"))))
 
 
-def test_an_actor_is_numbered_by_machine_thread_stream_and_task() -> None:
-    assert task_id(machine=1, thread=2, stream=3, task=4) == 1 << 53 | 2 << 42 | 3 << 21 | 4
-    plan = ActorPlan((actor("a"), actor("b", machine=1, thread=2)))
-    assert plan.ids == {"a": 0, "b": 1 << 53 | 2 << 42 | 1}
-
-
-def test_the_memory_of_a_plan_counts_copies_of_other_machines_registers() -> None:
-    big = RegisterSpec(name="big", count=3, size=1000, pull_count=2)
-    tasks = (
-        Task(name="a", kernel=no_kernel, produces=(big,)),
-        Task(name="b", kernel=no_kernel, consumes=("big",), machine=1),
-    )
-    plan = ActorPlan(tasks)
-    assert plan.memory_bytes(0) == 3 * 1024
-    assert plan.memory_bytes(1) == 2 * 1024
-
-
 PEAK = """
 import re, numpy
 from tdcs_train.actors import *
@@ -142,7 +120,7 @@ plan = ActorPlan((Task(name="fill", kernel=fill, produces=(RegisterSpec(name="x"
                   Task(name="use", kernel=use, consumes=("x",), thread=1)))
 before = peak()
 Runtime(plan).run()
-print(plan.memory_bytes(0), peak() - before)
+print(plan.memory_bytes, peak() - before)
 """
 
 

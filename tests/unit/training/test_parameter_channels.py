@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tdcs_train.actors.network.classes import CONTROL
 from tdcs_train.peers.errors import PeerError
 from tdcs_train.ps.channel import PROTOCOL, Channel, Tensors
+from tdcs_train.ps.classes import CONTROL, DSCP, prepare
 
 HEAD = struct.Struct("!4sBBIQI")
 SLICE = 2
@@ -84,3 +84,13 @@ def test_sending_to_a_peer_that_was_lost_fails_with_its_name(
     waited(channel)
     with pytest.raises(PeerError, match=PEER):
         channel.send(0, memoryview(bytes(8)), priority=1, priority_class=0)
+
+
+def test_each_class_has_its_mark_and_little_unsent_data() -> None:
+    for priority, mark in enumerate(DSCP):
+        with socket.socket() as connection:
+            prepare(connection, priority)
+            assert connection.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) == mark << 2
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT) == 64 * 1024
+            assert not connection.getblocking()
+    assert len(set(DSCP)) == len(DSCP)

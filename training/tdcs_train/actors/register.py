@@ -13,12 +13,12 @@ class Register:
     def __init__(self, *, name: str, index: int, memory: memoryview, offset: int = 0) -> None:
         self.name = name
         self.index = index
-        """Its number among the registers of its descriptor; with the name it is the token of its memory."""
+        """Its number among the registers of its descriptor."""
         self.memory = memory
         self.offset = offset
-        """Where its memory begins in the machine's."""
+        """Where its memory begins in that of all."""
         self.value: Any = None
-        """What does not need fixed memory: a label, a length, a shape; travels between machines as JSON."""
+        """What does not need fixed memory: a label, a length, a shape."""
         self.length = 0
         """Bytes of the memory that are meant, from its start; the producer sets it."""
         self.reading = 0

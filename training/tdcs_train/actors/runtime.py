@@ -1,4 +1,4 @@
-"""Runs the actors of one machine."""
+"""Runs the actors of a plan."""
 
 import sys
 import threading
@@ -7,15 +7,11 @@ from time import monotonic, monotonic_ns
 
 from tdcs_train.actors.account import Account, ActorTimes, times_of
 from tdcs_train.actors.actor import Actor, Input, Output
-from tdcs_train.actors.network.network import Network
 from tdcs_train.actors.plan import ActorPlan
-from tdcs_train.actors.pulling import pull_task, receive, send
 from tdcs_train.actors.register import Register, allocate
 from tdcs_train.actors.task import Task
 from tdcs_train.actors.thread import ActorThread
 from tdcs_train.actors.validation import check
-from tdcs_train.errors import InputError
-from tdcs_train.peers.errors import PeerError
 
 
 class ActorError(RuntimeError):
@@ -23,16 +19,14 @@ class ActorError(RuntimeError):
 
 
 class Runtime:
-    """The actors of a plan on this machine: made at once, started, and over when the last one has ended.
+    """The actors of a plan: made at once, started, and over when the last one has ended.
 
     Args:
         plan: Checked before anything is made.
         traced: Keep a record of every act.
-        machine: Which of the plan's machines this is.
-        network: What carries registers to and from the others, if the plan has any.
         memory: Where to put the registers, `plan.memory_bytes` of it; new memory otherwise.
         patience: Seconds after which an act that has not returned ends the run, with its actor's name; None: no limit,
-            as for acts that wait for another machine. Acts that pools work on are not watched.
+            as for acts that wait for others. Acts that pools work on are not watched.
     """
 
     def __init__(
@@ -40,19 +34,13 @@ class Runtime:
         plan: ActorPlan,
         *,
         traced: bool = False,
-        machine: int = 0,
-        network: Network | None = None,
         memory: memoryview | None = None,
         patience: float | None = None,
     ) -> None:
         check(plan)
         self.plan = plan
         self.actors: dict[str, Actor] = {}
-        self._machine, self._network, self._traced = machine, network, traced
-        if network is None and (len(plan.machines) > 1 or machine not in plan.machines):
-            raise InputError(
-                f"the plan has the machines {plan.machines}; without a network only one can be run"
-            )
+        self._traced = traced
         self._threads: dict[int, ActorThread] = {}
         self._patience = patience
         self._stuck: set[ActorThread] = set()
@@ -64,25 +52,16 @@ class Runtime:
         self._living = len(self.actors)
 
     def _build(self, memory: memoryview | None) -> None:
-        registers = allocate(self.plan.held(self._machine), memory)
+        registers = allocate(self.plan.held, memory)
         for task in self.plan.tasks:
-            if task.machine == self._machine:
-                self._make(task, registers)
-        pullers: dict[str, Actor] = {}
-        if self._network is not None:
-            for spec in self.plan.pulled(self._machine):
-                producer = self.plan.producers[spec.name]
-                task = pull_task(spec, producer=producer, machine=self._machine, network=self._network)
-                actor = pullers[spec.name] = self._make(task, registers)
-                post = self._thread(task).channel.put
-                receive(self._network, actor, actor.inputs[0], machine=producer.machine, post=post)
+            self._make(task, registers)
         for actor in self.actors.values():
             for output in actor.outputs:
                 self._join_all(actor, output)
 
-    def _make(self, task: Task, registers: Mapping[str, list[Register]]) -> Actor:
+    def _make(self, task: Task, registers: Mapping[str, list[Register]]) -> None:
         thread = self._thread(task)
-        actor = self.actors[task.name] = Actor(
+        self.actors[task.name] = Actor(
             task,
             inputs=[Input(name) for name in task.consumes],
             outputs=[Output(spec, registers[spec.name]) for spec in task.produces],
@@ -92,27 +71,18 @@ class Runtime:
             failed=self._failed,
             traced=self._traced,
         )
-        return actor
 
     def _join_all(self, producer: Actor, output: Output) -> None:
-        """Join a register to its consumers: here each, and once for every other machine that has any."""
+        """Join a register to its consumers."""
         name = output.spec.name
         writer = self._thread(producer.task)
-        others = set()
         for task in self.plan.consumers[name]:
-            if task.machine != self._machine:
-                others.add(task.machine)
-                continue
             consumer = self.actors[task.name]
             end = next(each for each in consumer.inputs if each.name == name)
             reader = self._thread(task)
             output.consumers.append((reader.post_from(writer), consumer.on_register, consumer.on_end, end))
             end.post_return = writer.post_from(reader)
             end.producer_return = producer.on_return
-        if producer.task.machine == self._machine and self.plan.producers[name].name == producer.task.name:
-            for machine in sorted(others):
-                assert self._network is not None
-                send(self._network, producer, output, machine=machine, post=writer.channel.put)
 
     def _thread(self, task: Task) -> ActorThread:
         if task.thread not in self._threads:
@@ -121,8 +91,6 @@ class Runtime:
 
     def start(self) -> None:
         """Start the threads and the actors."""
-        if self._network is not None:
-            self._network.start(self._network_failed)
         for thread in self._threads.values():
             thread.start()
         for actor in self.actors.values():
@@ -133,11 +101,8 @@ class Runtime:
 
         Raises:
             ActorError: A kernel failed, or did not return in time; all actors have been stopped.
-            PeerError: Another machine failed, ended or fell silent.
         """
         over = self._over.wait(timeout) if self._patience is None else self._watched(timeout, self._patience)
-        if isinstance(self._error, PeerError):
-            raise self._error
         if self._error is not None:
             raise ActorError(f"the actor {self._stopped_by} failed: {self._error}") from self._error
         return over
@@ -172,8 +137,6 @@ class Runtime:
 
     def stop(self, *, wait: bool = True) -> None:
         """End the threads after the acts that are running; `wait` for those that return."""
-        if self._network is not None:
-            self._network.close(reason="" if self._error is None else str(self._error))
         self._over.set()
         for thread in self._threads.values():
             thread.stop()
@@ -201,9 +164,6 @@ class Runtime:
 
     def _failed(self, actor: Actor, error: BaseException) -> None:
         self._end_with(error, actor.task.name)
-
-    def _network_failed(self, error: BaseException) -> None:
-        self._end_with(error, "network")
 
     def _end_with(self, error: BaseException, who: str) -> None:
         with self._lock:

@@ -76,10 +76,6 @@ class RegisterSpec:
     lag: int = 0
     """How many acts the producer is ahead: what its first `lag` acts make is free again at once and nobody reads it, so
     the consumer's act n waits for the producer's act n + lag. With a control register this fixes an order."""
-    pull_count: int = 2
-    """Registers on each other machine that reads it."""
-    priority: int = 0
-    """The class of its bytes on the network, 0 to 3; higher ones overtake."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +87,6 @@ class Task:
     consumes: tuple[str, ...] = ()
     """Names of registers; an actor without any is a source."""
     produces: tuple[RegisterSpec, ...] = ()
-    machine: int = 0
     thread: int = 0
     """Actors of a thread run one act at a time."""
     kind: Kind = Kind.NORMAL

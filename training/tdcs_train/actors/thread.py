@@ -10,7 +10,7 @@ from tdcs_train.actors.actor import Actor, Message, Post
 
 
 class ActorThread(threading.Thread):
-    """Runs the actors of one thread of a machine, an act at a time.
+    """Runs the actors of one thread, an act at a time.
 
     Messages of its own actors come by a queue without a lock, those of other threads by a channel. All messages that
     are there are handled before the next act; of several actors that could act, the most urgent one does.

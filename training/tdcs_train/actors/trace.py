@@ -11,11 +11,11 @@ Records = Mapping[str, Sequence[ActRecord]]
 
 
 def chrome_trace(plan: ActorPlan, records: Records) -> dict[str, Any]:
-    """The acts in the trace format of Chrome and Perfetto: a process a machine, a thread a thread of actors."""
+    """The acts in the trace format of Chrome and Perfetto: a thread a thread of actors."""
     events: list[dict[str, Any]] = []
     for name, acts in records.items():
         task = plan.by_name[name]
-        place = {"pid": task.machine, "tid": task.thread}
+        place = {"pid": 0, "tid": task.thread}
         for act in acts:
             cause = None if act.cause is None else f"{act.cause[0]} {act.cause[1]}"
             events.append(
@@ -31,8 +31,8 @@ def chrome_trace(plan: ActorPlan, records: Records) -> dict[str, Any]:
             )
     events.sort(key=lambda event: event["ts"])
     names = [
-        {"name": "thread_name", "ph": "M", "pid": machine, "tid": thread, "args": {"name": ", ".join(actors)}}
-        for (machine, thread), actors in _threads(plan).items()
+        {"name": "thread_name", "ph": "M", "pid": 0, "tid": thread, "args": {"name": ", ".join(actors)}}
+        for thread, actors in _threads(plan).items()
     ]
     return {"traceEvents": [*names, *events], "displayTimeUnit": "ms"}
 
@@ -60,8 +60,8 @@ def critical_path(records: Records, *, last: Cause, since: int) -> dict[str, flo
     return parts
 
 
-def _threads(plan: ActorPlan) -> dict[tuple[int, int], list[str]]:
-    found: dict[tuple[int, int], list[str]] = {}
+def _threads(plan: ActorPlan) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {}
     for task in plan.tasks:
-        found.setdefault((task.machine, task.thread), []).append(task.name)
+        found.setdefault(task.thread, []).append(task.name)
     return found

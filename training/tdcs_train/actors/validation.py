@@ -43,7 +43,6 @@ def _check_names(plan: ActorPlan) -> None:
         for name in task.consumes:
             if name not in plan.registers:
                 raise InputError(f"the actor {task.name} consumes {name}, which no actor produces")
-    plan.ids  # noqa: B018  refuses numbers that do not fit
 
 
 def _check_tasks(plan: ActorPlan) -> None:
@@ -57,20 +56,15 @@ def _check_tasks(plan: ActorPlan) -> None:
         if task.kind is not Kind.NORMAL and not task.consumes:
             raise InputError(f"the actor {task.name} is of kind {task.kind.value} and consumes nothing")
         for spec in task.produces:
-            if spec.count < 1 or spec.pull_count < 1 or spec.size < 0 or not 0 <= spec.initial <= spec.count:
+            if spec.count < 1 or spec.size < 0 or not 0 <= spec.initial <= spec.count:
                 raise InputError(
-                    f"the register {spec.name} of {task.name}: count and pull_count must be 1 at least, the size not "
-                    f"negative, and initial from 0 to count, not {spec.count}, {spec.pull_count}, {spec.size} and "
-                    f"{spec.initial}"
+                    f"the register {spec.name} of {task.name}: count must be 1 at least, the size not negative, and "
+                    f"initial from 0 to count, not {spec.count}, {spec.size} and {spec.initial}"
                 )
             if spec.lag < 0 or (spec.lag and (spec.initial or task.is_async)):
                 raise InputError(
                     f"the register {spec.name} of {task.name}: lag is {spec.lag}; it must not be negative, and neither "
                     "initial registers nor an asynchronous kernel go with it"
-                )
-            if not 0 <= spec.priority <= 3:
-                raise InputError(
-                    f"the register {spec.name} of {task.name}: the priority {spec.priority} is not 0 to 3"
                 )
 
 

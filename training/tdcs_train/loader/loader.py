@@ -103,7 +103,7 @@ class Loader:
             )
         self._epoch_open = threading.Lock()
         self._processes: DecoderProcesses | None = None
-        self._memory_bytes = self._plan([], stages.HandOver())[0].memory_bytes(0)
+        self._memory_bytes = self._plan([], stages.HandOver())[0].memory_bytes
         self._memory = mmap.mmap(-1, self._memory_bytes)
         if processes:
             self._processes = DecoderProcesses(

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from tdcs_train.actors.network.classes import CLASSES, CONTROL, prepare
 from tdcs_train.peers.errors import PeerError
+from tdcs_train.ps.classes import CLASSES, CONTROL, prepare
 from tdcs_train.ps.transmissions import Transmission
 
 PROTOCOL = 2

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import nn
 
-from tdcs_train.actors.network.classes import CONTROL
 from tdcs_train.peers.errors import PeerError
 from tdcs_train.ps.channel import Channel, Tensors, greet, greeting
+from tdcs_train.ps.classes import CONTROL
 from tdcs_train.ps.parameters import SharedParameter, bytes_of, digest, shared_parameters, staging
 from tdcs_train.ps.transmissions import OrderKept, order_kept, together
 

@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from tdcs_train.actors.network.classes import CONTROL
-from tdcs_train.actors.network.meeting import call
 from tdcs_train.model.errors import ModelError
 from tdcs_train.peers.errors import PeerError
+from tdcs_train.ps.calling import call
 from tdcs_train.ps.channel import Channel, Tensors, greet, greeting
+from tdcs_train.ps.classes import CONTROL
 from tdcs_train.ps.parameters import SharedParameter, bytes_of, digest, shared_parameters, staging
 from tdcs_train.ps.transmissions import OrderKept, order_kept, together
 from tdcs_train.ps.use import UseOfParameters, refuse_compiled
