@@ -82,7 +82,7 @@ def agent(
     **state: Any,
 ) -> AgentView:
     """An agent that has these slots; `parts` by name: slots, wanted and held bytes."""
-    known = parts or {}
+    parts_by_name = parts or {}
     return AgentView(
         node=node,
         address=f"{node}:29991",
@@ -97,12 +97,12 @@ def agent(
             complete=slots.bitmap(complete),
             present=slots.bitmap(complete if present is None else present),
             parts=tuple(
-                PartState(name=name, wanted_bytes=wanted, held_bytes=held)
-                for name, (_, wanted, held) in known.items()
+                PartState(name=name, wanted_bytes=size, held_bytes=held)
+                for name, (_, size, held) in parts_by_name.items()
             ),
             **state,
         ),
-        parts=tuple(Part(name=name, slots=held) for name, (held, _, _) in known.items()),
+        parts=tuple(Part(name=name, slots=held) for name, (held, _, _) in parts_by_name.items()),
     )
 
 

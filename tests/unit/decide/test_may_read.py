@@ -37,7 +37,7 @@ def use(*, endpoint: str = SECURE, serves: bool = False, rules: Any = (), **opti
 
 
 @pytest.mark.parametrize(
-    ("asked", "answer", "networks", "reason", "permanent"),
+    ("source_use", "answer", "networks", "reason", "permanent"),
     [
         (use(), FIT, True, "", False),
         (use(rules=None), FIT, True, "InvalidCacheCluster", False),
@@ -60,10 +60,10 @@ def use(*, endpoint: str = SECURE, serves: bool = False, rules: Any = (), **opti
     ],
 )
 def test_the_first_no_counts_and_says_whether_what_was_given_stays(
-    asked: SourceUse, answer: HostAnswer, networks: bool, reason: str, permanent: bool
+    source_use: SourceUse, answer: HostAnswer, networks: bool, reason: str, permanent: bool
 ) -> None:
-    found = may_read(asked, answer=answer, networks_known=networks)
-    assert (found.reason if found else "", found.permanent if found else False) == (reason, permanent)
+    refusal = may_read(source_use, answer=answer, networks_known=networks)
+    assert (refusal.reason if refusal else "", refusal.permanent if refusal else False) == (reason, permanent)
 
 
 def test_requests_without_tls_go_to_the_address_that_was_looked_at() -> None:
@@ -77,21 +77,21 @@ def test_requests_without_tls_go_to_the_address_that_was_looked_at() -> None:
 def test_a_cache_that_goes_takes_no_new_dataset() -> None:
     going = {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
     assert missing_cluster(going, name="c", new=False) is None
-    found = missing_cluster(going, name="c", new=True)
-    assert found is not None
-    assert found.reason == "CacheClusterDeleting"
+    refusal = missing_cluster(going, name="c", new=True)
+    assert refusal is not None
+    assert refusal.reason == "CacheClusterDeleting"
     absent = missing_cluster(None, name="c", new=False)
     assert absent is not None
     assert absent.reason == "CacheClusterNotFound"
 
 
 @pytest.mark.parametrize(("host", "named"), [("store.shared", "store.shared.svc"), ("s3.example.org", "")])
-def test_a_service_that_is_named_in_short_is_told_by_its_full_name(host: str, named: str) -> None:
+def test_a_short_service_name_is_answered_with_its_full_name(host: str, named: str) -> None:
     unknown = HostAnswer(known=True, failure="Name or service not known")
-    found = may_read(use(endpoint=f"https://{host}"), answer=unknown, networks_known=True)
-    assert found is not None
-    assert ("a Service is named in full" in found.message) == bool(named)
-    assert found.message.endswith(f"such as {named}") or not named
+    refusal = may_read(use(endpoint=f"https://{host}"), answer=unknown, networks_known=True)
+    assert refusal is not None
+    assert ("a Service is named in full" in refusal.message) == bool(named)
+    assert refusal.message.endswith(f"such as {named}") or not named
 
 
 def web(uri: str, *rules: Any, **options: Any) -> SourceUse:
@@ -106,7 +106,7 @@ def web(uri: str, *rules: Any, **options: Any) -> SourceUse:
 
 
 @pytest.mark.parametrize(
-    ("asked", "answer", "reason"),
+    ("source_use", "answer", "reason"),
     [
         (web("https://data.example/set"), FIT, ""),
         (web("https://data.example/set"), INSIDE, "EndpointNotAllowed"),
@@ -157,12 +157,12 @@ def web(uri: str, *rules: Any, **options: Any) -> SourceUse:
     ],
 )
 def test_web_servers_and_mirrors_of_the_hub_are_judged_as_stores_are(
-    asked: SourceUse, answer: HostAnswer, reason: str
+    source_use: SourceUse, answer: HostAnswer, reason: str
 ) -> None:
-    found = may_read(asked, answer=answer, networks_known=True)
-    assert (found.reason if found else "") == reason
-    if found is not None and not asked.spec.source.uri.startswith("hf"):
-        assert "spec.source.options.endpoint" not in found.message
+    refusal = may_read(source_use, answer=answer, networks_known=True)
+    assert (refusal.reason if refusal else "") == reason
+    if refusal is not None and not source_use.spec.source.uri.startswith("hf"):
+        assert "spec.source.options.endpoint" not in refusal.message
 
 
 @pytest.mark.parametrize("spec", [use().spec, web("hf://datasets/team/set").spec])

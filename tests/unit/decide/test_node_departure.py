@@ -81,7 +81,7 @@ def test_a_node_that_shuts_down_hands_over_and_is_then_awaited_as_a_restart() ->
 
 
 def test_a_notice_counts_more_than_a_shutdown() -> None:
-    both = node({"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}, conditions=(SHUTS_DOWN,))
-    leaves = departure(both)
+    leaving = node({"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}, conditions=(SHUTS_DOWN,))
+    leaves = departure(leaving)
     assert leaves is not None
     assert not leaves.may_return

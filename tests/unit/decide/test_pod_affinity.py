@@ -28,36 +28,39 @@ def required(affinity: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_nodes_are_preferred_by_their_scores_behind_what_the_pod_prefers_itself() -> None:
-    own = {"weight": 7, "preference": ZONE}
-    given = {"podAffinity": {}, "nodeAffinity": {PREFERRED: [own], REQUIRED: {"nodeSelectorTerms": [RACK]}}}
+    pod_term = {"weight": 7, "preference": ZONE}
+    affinity = {
+        "podAffinity": {},
+        "nodeAffinity": {PREFERRED: [pod_term], REQUIRED: {"nodeSelectorTerms": [RACK]}},
+    }
 
-    found = with_data(given, scores={"n1": 10, "n2": 4}, way="preferred")
+    merged = with_data(affinity, scores={"n1": 10, "n2": 4}, way="preferred")
 
-    assert weights(found) == {"n1": 100, "n2": 40}
-    assert found["nodeAffinity"][PREFERRED][0] == own
-    assert found["nodeAffinity"][REQUIRED] == {"nodeSelectorTerms": [RACK]}
-    assert found["podAffinity"] == {}
+    assert weights(merged) == {"n1": 100, "n2": 40}
+    assert merged["nodeAffinity"][PREFERRED][0] == pod_term
+    assert merged["nodeAffinity"][REQUIRED] == {"nodeSelectorTerms": [RACK]}
+    assert merged["podAffinity"] == {}
 
 
 def test_terms_of_an_earlier_call_are_replaced() -> None:
-    own = {"weight": 7, "preference": ZONE}
-    before = with_data({"nodeAffinity": {PREFERRED: [own]}}, scores={"n1": 10}, way="preferred")
+    pod_term = {"weight": 7, "preference": ZONE}
+    before = with_data({"nodeAffinity": {PREFERRED: [pod_term]}}, scores={"n1": 10}, way="preferred")
 
     after = with_data(before, scores={"n2": 10}, way="preferred")
 
     assert weights(after) == {"n2": 100}
-    assert after["nodeAffinity"][PREFERRED][0] == own
+    assert after["nodeAffinity"][PREFERRED][0] == pod_term
     assert with_data(with_data({}, scores={"n1": 10}, way="preferred"), scores={}, way="preferred") == {}
 
 
 def test_what_a_pod_says_itself_of_nodes_by_their_names_is_kept() -> None:
     named = {"weight": 77, "preference": by_name("In", "mine")}
     avoided = {"weight": 50, "preference": by_name("NotIn", "bad")}
-    given = {"nodeAffinity": {PREFERRED: [named, avoided]}}
+    affinity = {"nodeAffinity": {PREFERRED: [named, avoided]}}
 
-    assert with_data(given, scores={}, way="preferred") == given
-    found = with_data(given, scores={"n1": 10}, way="preferred")
-    assert found["nodeAffinity"][PREFERRED][:2] == [named, avoided]
+    assert with_data(affinity, scores={}, way="preferred") == affinity
+    merged = with_data(affinity, scores={"n1": 10}, way="preferred")
+    assert merged["nodeAffinity"][PREFERRED][:2] == [named, avoided]
 
     avoiding = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [by_name("NotIn", "n1")]}}}
     terms = required(with_data(avoiding, scores={"n1": 10, "n2": 9}, way="required"))
@@ -65,12 +68,12 @@ def test_what_a_pod_says_itself_of_nodes_by_their_names_is_kept() -> None:
 
 
 def test_required_terms_hold_next_to_those_of_the_pod() -> None:
-    given = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [ZONE, RACK]}}}
+    affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [ZONE, RACK]}}}
 
-    terms = with_data(given, scores={"n1": 10, "n2": 1}, way="required")["nodeAffinity"][REQUIRED]
+    terms = with_data(affinity, scores={"n1": 10, "n2": 1}, way="required")["nodeAffinity"][REQUIRED]
 
-    found = [(term.get("matchExpressions"), named_node(term)) for term in terms["nodeSelectorTerms"]]
-    assert found == [
+    alternatives = [(term.get("matchExpressions"), named_node(term)) for term in terms["nodeSelectorTerms"]]
+    assert alternatives == [
         (ZONE["matchExpressions"], ["n1"]),
         (ZONE["matchExpressions"], ["n2"]),
         (RACK["matchExpressions"], ["n1"]),
@@ -78,12 +81,16 @@ def test_required_terms_hold_next_to_those_of_the_pod() -> None:
     ]
 
 
-@pytest.mark.parametrize("own", [[], [ZONE], [ZONE, RACK]], ids=["nothing", "a zone", "a zone or a rack"])
-def test_required_terms_stay_as_they_are_when_the_webhook_is_called_again(own: list[dict[str, Any]]) -> None:
+@pytest.mark.parametrize(
+    "pod_terms", [[], [ZONE], [ZONE, RACK]], ids=["nothing", "a zone", "a zone or a rack"]
+)
+def test_required_terms_stay_as_they_are_when_the_webhook_is_called_again(
+    pod_terms: list[dict[str, Any]],
+) -> None:
     scores = {f"n{number:02}": 10 - number // 10 for number in range(60)}
-    given = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": own}}} if own else {}
+    affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": pod_terms}}} if pod_terms else {}
 
-    once = with_data(given, scores=scores, way="required")
+    once = with_data(affinity, scores=scores, way="required")
 
     assert {*map(len, map(named_node, required(once)))} == {1}
     assert with_data(once, scores=scores, way="required") == once
@@ -93,8 +100,8 @@ def test_a_term_that_another_webhook_adds_meanwhile_is_for_the_nodes_with_data_t
     scores = {"n1": 10, "n2": 1}
     once = with_data({}, scores=scores, way="required")
 
-    both = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [*required(once), ZONE]}}}
-    again = required(with_data(both, scores=scores, way="required"))
+    changed = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [*required(once), ZONE]}}}
+    again = required(with_data(changed, scores=scores, way="required"))
 
     assert again[:2] == required(once)
     assert [(term.get("matchExpressions"), named_node(term)) for term in again[2:]] == [
@@ -113,9 +120,9 @@ def test_a_term_that_matches_no_node_matches_none_afterwards() -> None:
 
 
 def test_without_data_a_pod_stays_as_it_is() -> None:
-    given = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [ZONE]}}}
+    affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [ZONE]}}}
 
-    assert with_data(given, scores={}, way="required") == given
+    assert with_data(affinity, scores={}, way="required") == affinity
     assert with_data(None, scores={}, way="preferred") == {}
 
 
@@ -124,7 +131,7 @@ def test_terms_are_bounded_and_the_best_nodes_stay() -> None:
 
     preferred = weights(with_data({}, scores=scores, way="preferred"))
     assert (len(preferred), preferred["n0999"]) == (MOST_NODES, 100)
-    given = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [ZONE] * 50}}}
-    terms = with_data(given, scores=scores, way="required")["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [ZONE] * 50}}}
+    terms = with_data(affinity, scores=scores, way="required")["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
     assert len(terms) <= MOST_TERMS
     assert named_node(terms[0]) == ["n0999"]

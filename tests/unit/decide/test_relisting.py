@@ -39,13 +39,13 @@ def test_a_source_is_listed_by_the_shortest_interval_and_at_once_for_a_new_annot
         "took": 0.0,
         **case,
     }
-    found = next_check(
+    check = next_check(
         status=None if status is None else DatasetStatus.model_validate(status),
         clock=100.0,
         now=NOW,
         **arguments,  # type: ignore[arg-type]
     )
-    assert (found.due, found.seconds_left) == (due, seconds_left)
+    assert (check.due, check.seconds_left) == (due, seconds_left)
 
 
 def test_the_time_of_a_check_that_changed_nothing_is_written_once_an_hour() -> None:

@@ -117,8 +117,8 @@ def site(node: str, *, state: str = "", spare: float | None = None, gpus: int = 
 def test_workers_are_where_jobs_read_and_as_many_as_their_data_takes(
     sites: list[Site], bounds: dict[str, Any], nodes: str, spare: dict[str, float]
 ) -> None:
-    found = follow_jobs(sites=sites, bounds=Bounds(**{"idle_seconds": 15.0, **bounds}), now=100.0)
-    assert ("".join(found.nodes), found.spare) == (nodes, spare)
+    target = follow_jobs(sites=sites, bounds=Bounds(**{"idle_seconds": 15.0, **bounds}), now=100.0)
+    assert ("".join(target.nodes), target.spare) == (nodes, spare)
 
 
 def test_nodes_that_get_none_because_of_the_maximum_are_named() -> None:
@@ -153,36 +153,38 @@ def test_the_number_keeps_to_its_bounds_and_no_reader_is_left_out_while_there_is
     world: tuple[list[Site], Bounds],
 ) -> None:
     sites, bounds = world
-    found = follow_jobs(sites=sites, bounds=bounds, now=100.0)
+    target = follow_jobs(sites=sites, bounds=bounds, now=100.0)
     most = len(sites) if bounds.maximum is None else min(bounds.maximum, len(sites))
-    assert len(found.nodes) >= min(bounds.minimum, most)
+    assert len(target.nodes) >= min(bounds.minimum, most)
     if bounds.needed_bytes is not None:
-        assert len(found.nodes) <= most
-    if len(found.nodes) < most:
-        assert not found.left_out
-    assert found.spare.keys() <= set(found.nodes) - {one.node for one in sites if one.has_readers}
+        assert len(target.nodes) <= most
+    if len(target.nodes) < most:
+        assert not target.left_out
+    assert target.spare.keys() <= set(target.nodes) - {
+        node_site.node for node_site in sites if node_site.has_readers
+    }
 
 
 @given(worlds())
 def test_while_nothing_changes_the_choice_comes_to_rest(world: tuple[list[Site], Bounds]) -> None:
     """The nodes that were chosen are chosen again once they have workers, and what left does not come back."""
     sites, bounds = world
-    now, seen = 100.0, []
+    now, choices = 100.0, []
     for _ in range(8):
-        found = follow_jobs(sites=sites, bounds=bounds, now=now)
-        seen.append(found.nodes)
+        target = follow_jobs(sites=sites, bounds=bounds, now=now)
+        choices.append(target.nodes)
         sites = [
             site(
-                one.node,
-                state=("w" if one.node in found.nodes else "") + ("r" if one.has_readers else ""),
-                spare=found.spare.get(one.node),
-                loss=one.loss,
+                place.node,
+                state=("w" if place.node in target.nodes else "") + ("r" if place.has_readers else ""),
+                spare=target.spare.get(place.node),
+                loss=place.loss,
             )
-            for one in sites
+            for place in sites
         ]
         now += 31.0
-    assert len(set(seen[-4:])) == 1
-    assert follow_jobs(sites=sites, bounds=bounds, now=now).nodes == seen[-1]
+    assert len(set(choices[-4:])) == 1
+    assert follow_jobs(sites=sites, bounds=bounds, now=now).nodes == choices[-1]
 
 
 def worker(node: str, *, last: int, worth: float = 1.0, jobs: bool = False) -> Worker:
@@ -203,30 +205,30 @@ amounts = st.integers(min_value=0, max_value=10**12)
 worths = st.floats(min_value=0.0, max_value=1.0)
 
 
-@given(last=amounts, more=amounts, worth=worths, wanted=worths)
+@given(last=amounts, more=amounts, worth=worths, lower=worths)
 def test_losing_more_last_copies_or_more_wanted_ones_never_costs_less(
-    last: int, more: int, worth: float, wanted: float
+    last: int, more: int, worth: float, lower: float
 ) -> None:
     base = loss(worker("x", last=last, worth=worth))
     assert 0 <= base <= loss(worker("x", last=last + more, worth=worth))
-    assert base <= loss(worker("x", last=last, worth=max(worth, wanted)))
+    assert base <= loss(worker("x", last=last, worth=max(worth, lower)))
 
 
 @given(
-    found=st.lists(st.tuples(amounts, worths, st.booleans()), max_size=6),
+    drawn=st.lists(st.tuples(amounts, worths, st.booleans()), max_size=6),
     shuffle=st.randoms(use_true_random=False),
 )
 def test_who_leaves_does_not_depend_on_the_order_and_runs_no_job_while_another_runs_none(
-    found: list[tuple[int, float, bool]], shuffle: random.Random
+    drawn: list[tuple[int, float, bool]], shuffle: random.Random
 ) -> None:
     workers = [
-        worker(f"n{i}", last=last, worth=worth, jobs=jobs) for i, (last, worth, jobs) in enumerate(found)
+        worker(f"n{i}", last=last, worth=worth, jobs=jobs) for i, (last, worth, jobs) in enumerate(drawn)
     ]
     first = leaves_first(workers)
     assert first == leaves_first(shuffle.sample(workers, len(workers)))
     assert (first is None) == (not workers)
     if first is not None and first.runs_jobs:
-        assert all(one.runs_jobs for one in workers)
+        assert all(leaver.runs_jobs for leaver in workers)
 
 
 def zoned(name: str, zone: str, **changes: Any) -> Site:

@@ -42,7 +42,7 @@ def test_a_claim_with_files_is_a_source_also_before_it_is_bound() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "reason", "said"),
+    ("claim", "reason", "words"),
     [
         (
             None,
@@ -60,11 +60,11 @@ def test_a_claim_with_files_is_a_source_also_before_it_is_bound() -> None:
     ],
     ids=["missing", "deleted", "lost", "a block device", "a Dataset's"],
 )
-def test_a_claim_that_cannot_be_read_is_named_with_what_to_do(found: Any, reason: str, said: str) -> None:
-    problem = claim_problem(found, where=WHERE)
+def test_a_claim_that_cannot_be_read_is_named_with_what_to_do(claim: Any, reason: str, words: str) -> None:
+    problem = claim_problem(claim, where=WHERE)
     assert problem is not None
     assert problem.reason == reason
-    assert said in problem.message
+    assert words in problem.message
 
 
 def test_a_pod_is_asked_when_it_is_ready_and_stays() -> None:
@@ -84,7 +84,7 @@ def test_a_pod_with_the_jobs_label_and_without_its_reference_is_a_strangers() ->
 
 
 @pytest.mark.parametrize(
-    ("pods", "warnings", "said"),
+    ("pods", "warnings", "words"),
     [
         (
             [
@@ -122,12 +122,12 @@ def test_a_pod_with_the_jobs_label_and_without_its_reference_is_a_strangers() ->
     ],
     ids=["unschedulable", "image", "volume", "quota", "nothing known"],
 )
-def test_what_a_pod_waits_for_is_said_in_the_words_of_who_knows(pods: Any, warnings: Any, said: str) -> None:
-    found = waits_for(pods, warnings=warnings)
-    assert said in found.text
-    assert isinstance(found, Starting)
-    message = not_served(WHERE, found.text).message
-    assert said in message
+def test_what_a_pod_waits_for_is_said_in_the_words_of_who_knows(pods: Any, warnings: Any, words: str) -> None:
+    progress = waits_for(pods, warnings=warnings)
+    assert words in progress.text
+    assert isinstance(progress, Starting)
+    message = not_served(WHERE, progress.text).message
+    assert words in message
     assert "kubectl get pods,events -n team" in message
 
 

@@ -19,7 +19,7 @@ RULE = LossRule(percent=50, confirm_seconds=100.0)
 BEFORE = SourcesSize(files=100, bytes=1000)
 
 
-def found(
+def loss_to(
     files: int, size: int, *, rule: LossRule = RULE, clock: float = 0.0, last: SourceLoss | None = None
 ) -> SourceLoss | None:
     now = SourcesSize(files=files, bytes=size)
@@ -45,7 +45,7 @@ def found(
 def test_a_source_that_lacks_more_than_the_set_share_of_files_or_bytes_has_lost_something(
     files: int, size: int, percent: int, lost: bool
 ) -> None:
-    assert (found(files, size, rule=replace(RULE, percent=percent)) is not None) == lost
+    assert (loss_to(files, size, rule=replace(RULE, percent=percent)) is not None) == lost
 
 
 def test_what_had_nothing_can_lose_nothing() -> None:
@@ -54,13 +54,13 @@ def test_what_had_nothing_can_lose_nothing() -> None:
 
 
 def test_a_loss_is_believed_when_it_was_found_three_times_over_the_whole_time() -> None:
-    last = found(10, 100)
+    last = loss_to(10, 100)
     assert last is not None
-    assert found(10, 100, clock=1000.0, last=last) is not None, "twice, whatever the time"
+    assert loss_to(10, 100, clock=1000.0, last=last) is not None, "twice, whatever the time"
     for clock in (50.0, 99.0):
-        last = found(10, 100, clock=clock, last=last)
+        last = loss_to(10, 100, clock=clock, last=last)
         assert last is not None
-    assert found(10, 100, clock=100.0, last=last) is None
+    assert loss_to(10, 100, clock=100.0, last=last) is None
 
 
 @pytest.mark.parametrize(
@@ -97,29 +97,29 @@ def test_a_node_that_finds_more_has_the_time_begin_again() -> None:
 
 
 def test_a_source_that_loses_more_meanwhile_begins_again() -> None:
-    last = found(10, 100)
+    last = loss_to(10, 100)
     for clock in (50.0, 60.0):
-        last = found(10, 100, clock=clock, last=last)
-    last = found(9, 90, clock=99.0, last=last)
+        last = loss_to(10, 100, clock=clock, last=last)
+    last = loss_to(9, 90, clock=99.0, last=last)
     assert last is not None
     assert (last.since, last.times) == (99.0, 1)
 
 
 def test_an_empty_source_must_stay_so_for_a_day_and_not_an_hour() -> None:
-    last = found(0, 0)
+    last = loss_to(0, 0)
     for clock in (100.0, 200.0, 2399.0):
-        last = found(0, 0, clock=clock, last=last)
+        last = loss_to(0, 0, clock=clock, last=last)
         assert last is not None
-    assert found(0, 0, clock=2400.0, last=last) is None
+    assert loss_to(0, 0, clock=2400.0, last=last) is None
 
 
 def test_what_somebody_accepts_of_this_version_is_believed_and_of_another_one_is_not() -> None:
-    assert found(0, 0, rule=replace(RULE, accepted=frozenset({"v1"}))) is None
-    assert found(0, 0, rule=replace(RULE, accepted=frozenset({"v0"}))) is not None
+    assert loss_to(0, 0, rule=replace(RULE, accepted=frozenset({"v1"}))) is None
+    assert loss_to(0, 0, rule=replace(RULE, accepted=frozenset({"v0"}))) is not None
 
 
 def test_the_sentence_says_what_was_lost_what_stays_and_what_to_do() -> None:
-    loss = found(1, 10)
+    loss = loss_to(1, 10)
     assert loss is not None
     text = loss_text(loss, rule=RULE, annotation="tdcs.io/accept-loss")
     for part in (
@@ -136,8 +136,8 @@ def test_a_lost_source_is_looked_at_later_each_time_and_no_later_than_it_would_b
     loss = SourceLoss(version="v1", before=BEFORE, now=SourcesSize(files=1, bytes=10), since=1000.0)
 
     def seconds(times: int, *, clock: float = 1000.0, compared_by: LossRule = RULE) -> float:
-        found = replace(loss, times=times)
-        return next_look(found, rule=RULE, compared_by=compared_by, least=10.0, clock=clock)
+        repeated = replace(loss, times=times)
+        return next_look(repeated, rule=RULE, compared_by=compared_by, least=10.0, clock=clock)
 
     assert [seconds(times) for times in (1, 2, 3, 9)] == [10.0, 20.0, 40.0, 100.0]
     assert seconds(9, clock=1060.0) == 40.0

@@ -18,7 +18,7 @@ def xml(code: str, message: str = "") -> str:
 
 
 @pytest.mark.parametrize(
-    ("status", "document", "cause", "said"),
+    ("status", "document", "cause", "words"),
     [
         (403, xml("AccessDenied", "Access Denied"), Cause.DENIED, "(403): AccessDenied (Access Denied)"),
         (403, xml("SignatureDoesNotMatch"), Cause.KEYS, "(403): SignatureDoesNotMatch"),
@@ -111,12 +111,12 @@ def xml(code: str, message: str = "") -> str:
     ],
 )
 def test_an_answer_is_taken_for_what_it_says(
-    status: int, document: str, cause: Cause, said: str | None
+    status: int, document: str, cause: Cause, words: str | None
 ) -> None:
     answer = read_answer(status, document)
     assert judge(answer).cause is cause
-    if said is not None:
-        assert answer.said == said
+    if words is not None:
+        assert answer.said == words
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_the_region_is_the_one_that_the_store_names(document: str, header: str, 
     assert not region or region in judge(answer).reason
 
 
-def test_who_asks_without_keys_is_told_where_to_name_some() -> None:
+def test_a_refusal_without_keys_names_the_field_for_them() -> None:
     meaning = judge(read_answer(403, xml("AccessDenied")), keyless=True)
     assert "without keys" in meaning.reason or "no keys" in meaning.reason
     assert "spec.source.secretRef" in meaning.remedy

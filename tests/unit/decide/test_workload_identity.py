@@ -28,9 +28,9 @@ def plan(
 def planned(
     scheme: str, annotations: dict[str, str], rule: IdentityRule | None = None, **options: str
 ) -> TokenExchange:
-    found = plan(scheme, annotations, rule, **options)
-    assert isinstance(found, TokenExchange)
-    return found
+    exchange = plan(scheme, annotations, rule, **options)
+    assert isinstance(exchange, TokenExchange)
+    return exchange
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,8 @@ def planned(
 def test_amazons_token_service_is_that_of_the_buckets_region(
     role: str, options: dict[str, str], url: str
 ) -> None:
-    found = planned("s3", {"eks.amazonaws.com/role-arn": role}, None, **options)
-    assert (found.url, found.audience, found.role) == (url, "sts.amazonaws.com", role)
+    exchange = planned("s3", {"eks.amazonaws.com/role-arn": role}, None, **options)
+    assert (exchange.url, exchange.audience, exchange.role) == (url, "sts.amazonaws.com", role)
 
 
 @pytest.mark.parametrize(
@@ -59,20 +59,20 @@ def test_amazons_token_service_is_that_of_the_buckets_region(
     ["", "reader", "arn:aws:iam::1:user/reader", f"{ROLE}\nHost: x", f"{ROLE} x", "arn:aws:s3:::bucket"],
 )
 def test_a_role_that_is_none_is_named(role: str) -> None:
-    found = plan("s3", {"eks.amazonaws.com/role-arn": role} if role else {})
-    assert isinstance(found, Refusal)
-    assert found.reason == "IdentityNotNamed"
-    assert "ServiceAccount n/reader (spec.source.serviceAccountName)" in found.message
-    assert "eks.amazonaws.com/role-arn" in found.message
+    refusal = plan("s3", {"eks.amazonaws.com/role-arn": role} if role else {})
+    assert isinstance(refusal, Refusal)
+    assert refusal.reason == "IdentityNotNamed"
+    assert "ServiceAccount n/reader (spec.source.serviceAccountName)" in refusal.message
+    assert "eks.amazonaws.com/role-arn" in refusal.message
 
 
 @pytest.mark.parametrize(
     "endpoint", ["https://minio.example", "https://amazonaws.com.evil.example", "https://xamazonaws.com"]
 )
 def test_another_stores_token_service_is_the_administrators_to_name(endpoint: str) -> None:
-    found = plan("s3", AMAZON, endpoint=endpoint)
-    assert isinstance(found, Refusal)
-    assert found.reason == "IdentityNotConfigured"
+    refusal = plan("s3", AMAZON, endpoint=endpoint)
+    assert isinstance(refusal, Refusal)
+    assert refusal.reason == "IdentityNotConfigured"
     named = planned(
         "s3", AMAZON, IdentityRule(endpoint="https://minio.example", audience="minio"), endpoint=endpoint
     )
@@ -80,9 +80,12 @@ def test_another_stores_token_service_is_the_administrators_to_name(endpoint: st
 
 
 def test_azures_application_and_tenant_are_those_of_the_annotations() -> None:
-    found = planned("az", AZURE)
-    assert (found.url, found.audience) == ("https://login.microsoftonline.com", "api://AzureADTokenExchange")
-    assert (found.role, found.provider_name) == ("client", "tenant")
+    exchange = planned("az", AZURE)
+    assert (exchange.url, exchange.audience) == (
+        "https://login.microsoftonline.com",
+        "api://AzureADTokenExchange",
+    )
+    assert (exchange.role, exchange.provider_name) == ("client", "tenant")
     client = {"azure.workload.identity/client-id": "client"}
     assert planned("az", client, IdentityRule(tenant="home")).provider_name == "home"
 
@@ -97,20 +100,20 @@ def test_azures_application_and_tenant_are_those_of_the_annotations() -> None:
     ],
 )
 def test_what_azure_lacks_is_named(annotations: dict[str, str], named: str) -> None:
-    found = plan("az", annotations)
-    assert isinstance(found, Refusal)
-    assert found.reason == "IdentityNotNamed"
-    assert f"azure.workload.identity/{named}" in found.message
+    refusal = plan("az", annotations)
+    assert isinstance(refusal, Refusal)
+    assert refusal.reason == "IdentityNotNamed"
+    assert f"azure.workload.identity/{named}" in refusal.message
 
 
 def test_googles_provider_is_the_administrators_to_name() -> None:
-    found = plan("gs", {})
-    assert isinstance(found, Refusal)
-    assert "spec.sources[].identity.provider" in found.message
+    refusal = plan("gs", {})
+    assert isinstance(refusal, Refusal)
+    assert "spec.sources[].identity.provider" in refusal.message
     pool = "identitynamespace:p.svc.id.goog:https://container.googleapis.com/v1/projects/p/locations/l/clusters/c"
-    found = plan("gs", {}, IdentityRule(provider=pool))
-    assert isinstance(found, Refusal)
-    assert "spec.sources[].identity.audience" in found.message
+    refusal = plan("gs", {}, IdentityRule(provider=pool))
+    assert isinstance(refusal, Refusal)
+    assert "spec.sources[].identity.audience" in refusal.message
     assert (
         planned("gs", {}, IdentityRule(provider=pool, audience="p.svc.id.goog")).audience == "p.svc.id.goog"
     )
@@ -122,9 +125,9 @@ def test_an_account_of_googles_is_impersonated_where_it_is_named() -> None:
     rule = IdentityRule(provider=GOOGLE)
     email = "reader@project.iam.gserviceaccount.com"
     assert planned("gs", {"iam.gke.io/gcp-service-account": email}, rule).role == email
-    found = plan("gs", {"iam.gke.io/gcp-service-account": "../x"}, rule)
-    assert isinstance(found, Refusal)
-    assert "iam.gke.io/gcp-service-account" in found.message
+    refusal = plan("gs", {"iam.gke.io/gcp-service-account": "../x"}, rule)
+    assert isinstance(refusal, Refusal)
+    assert "iam.gke.io/gcp-service-account" in refusal.message
 
 
 def test_a_token_for_the_api_server_is_shown_to_nobody() -> None:

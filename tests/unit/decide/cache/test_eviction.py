@@ -12,7 +12,7 @@ POLICIES = (lru, lrfu, next_use)
 
 
 def test_each_policy_lets_its_own_one_go_first() -> None:
-    found = [
+    candidates = [
         EvictionCandidate(
             name="old but often", held_bytes=1, last_used=80, uses=[70, 74, 76, 80], next_use=0
         ),
@@ -20,10 +20,11 @@ def test_each_policy_lets_its_own_one_go_first() -> None:
         EvictionCandidate(name="newest, nobody waits", held_bytes=1, last_used=95, uses=[85, 90, 95]),
     ]
     day = HALF_LIFE / 20
-    found = [
-        replace(one, last_used=one.last_used * day, uses=[use * day for use in one.uses]) for one in found
+    candidates = [
+        replace(candidate, last_used=candidate.last_used * day, uses=[use * day for use in candidate.uses])
+        for candidate in candidates
     ]
-    first = [min(found, key=policy).name for policy in POLICIES]
+    first = [min(candidates, key=policy).name for policy in POLICIES]
     assert first == ["old but often", "new but once", "newest, nobody waits"]
 
 
@@ -45,9 +46,14 @@ def test_a_further_use_makes_a_dataset_worth_more_and_at_least_as_much_as_its_la
 
 
 def test_the_dataset_that_is_needed_latest_leaves_first_and_the_next_one_last() -> None:
-    found = [EvictionCandidate(name=f"in {place}", held_bytes=1, next_use=place) for place in (1, 9, 4)]
-    found.append(EvictionCandidate(name="never", held_bytes=1, last_used=1e9))
-    assert [one.name for one in sorted(found, key=next_use)] == ["never", "in 9", "in 4", "in 1"]
+    candidates = [EvictionCandidate(name=f"in {place}", held_bytes=1, next_use=place) for place in (1, 9, 4)]
+    candidates.append(EvictionCandidate(name="never", held_bytes=1, last_used=1e9))
+    assert [candidate.name for candidate in sorted(candidates, key=next_use)] == [
+        "never",
+        "in 9",
+        "in 4",
+        "in 1",
+    ]
 
 
 @given(last=st.floats(min_value=0, max_value=1e10), place=st.integers(min_value=0, max_value=100_000))

@@ -24,21 +24,21 @@ def placed(
     *, quota: int | None = None, room: int = 1000, clones: int = 0, **placement: Any
 ) -> list[WantPlacement]:
     """What a Dataset comes to on four nodes, and after it its clones."""
-    own = Want(key=wants.dataset_key(namespace="n", name="one"), **placement)
+    want = Want(key=wants.dataset_key(namespace="n", name="one"), **placement)
     further = [
-        wants.of_clone(own, namespace="n", name="one", copy=f"{names.CLONE_COPY}{number + 1}")
+        wants.of_clone(want, namespace="n", name="one", copy=f"{names.CLONE_COPY}{number + 1}")
         for number in range(clones)
     ]
-    given = PlacementInput(
+    inputs = PlacementInput(
         mount=MOUNT,
         manifest=DIGEST,
-        wants=(own, *further),
+        wants=(want, *further),
         totals={(): totals_of(SIZES)},
         candidates=tuple(candidate(name, free=room) for name in "abcd"),
-        payers={} if quota is None else {want.key: ("vision",) for want in (own, *further)},
+        payers={} if quota is None else {want.key: ("vision",) for want in (want, *further)},
         quotas={} if quota is None else {"vision": quota},
     )
-    return list(place(given))
+    return list(place(inputs))
 
 
 def granted(mine: WantPlacement | None, *clones: WantPlacement, access: Access | None = None) -> Finding:
@@ -57,49 +57,49 @@ def granted(mine: WantPlacement | None, *clones: WantPlacement, access: Access |
 def test_a_quota_that_is_too_small_is_named_by_each_condition_and_not_the_empty_caches(quota: int) -> None:
     (mine,) = placed(quota=quota, mode="Replicate", node_count=1)
     assert mine.unplaced_bytes > 0
-    for found in (dataset_conditions.placed(mine), granted(mine)):
-        assert (found.status, found.reason) == ("False", "QuotaExceeded")
-        assert found.reason in WARNINGS
-        assert "quota vision of the CacheCluster (spec.quotas) allows" in found.message
-        assert "Raise that quota" in found.message
-        assert "cache capacity or nodes" not in found.message
+    for condition in (dataset_conditions.placed(mine), granted(mine)):
+        assert (condition.status, condition.reason) == ("False", "QuotaExceeded")
+        assert condition.reason in WARNINGS
+        assert "quota vision of the CacheCluster (spec.quotas) allows" in condition.message
+        assert "Raise that quota" in condition.message
+        assert "cache capacity or nodes" not in condition.message
 
 
 def test_a_cache_that_is_too_small_is_named_where_no_quota_is_short() -> None:
     (mine,) = placed(quota=1000, room=8, mode="Replicate", node_count=1)
-    found = dataset_conditions.placed(mine)
-    assert (found.status, found.reason) == ("False", "NotAllFits")
-    assert "Add cache capacity or nodes" in found.message
+    condition = dataset_conditions.placed(mine)
+    assert (condition.status, condition.reason) == ("False", "NotAllFits")
+    assert "Add cache capacity or nodes" in condition.message
 
 
 def test_a_clone_that_a_quota_keeps_out_names_the_quota() -> None:
     mine, clone = placed(quota=15, clones=1, mode="Replicate", node_count=1)
     assert mine.copies
     assert not clone.copies
-    found = granted(mine, clone)
-    assert (found.status, found.reason) == ("False", "QuotaExceeded")
-    assert "quota vision of the CacheCluster (spec.quotas) keeps out 1 clone of 10 bytes" in found.message
-    assert "Add cache nodes" not in found.message
+    condition = granted(mine, clone)
+    assert (condition.status, condition.reason) == ("False", "QuotaExceeded")
+    assert "quota vision of the CacheCluster (spec.quotas) keeps out 1 clone of 10 bytes" in condition.message
+    assert "Add cache nodes" not in condition.message
 
 
 def test_a_clone_of_data_that_is_on_every_node_asks_for_a_node_count() -> None:
     mine, clone = placed(clones=1, mode="Replicate")
     assert len(mine.nodes) == 4
-    found = granted(mine, clone)
-    assert (found.status, found.reason) == ("False", "NoRoomForClone")
-    assert "Set spec.placement.nodeCount" in found.message
-    assert "Add cache nodes" not in found.message
+    condition = granted(mine, clone)
+    assert (condition.status, condition.reason) == ("False", "NoRoomForClone")
+    assert "Set spec.placement.nodeCount" in condition.message
+    assert "Add cache nodes" not in condition.message
 
 
 def test_clones_without_room_ask_for_nodes_or_capacity() -> None:
     mine, *clones = placed(clones=5, mode="Replicate", node_count=1)
-    assert [len(one.copies) for one in clones] == [1, 1, 1, 0, 0]
-    found = granted(mine, *clones)
-    assert found.reason == "NoRoomForClone"
-    assert found.message.startswith(
+    assert [len(placement.copies) for placement in clones] == [1, 1, 1, 0, 0]
+    condition = granted(mine, *clones)
+    assert condition.reason == "NoRoomForClone"
+    assert condition.message.startswith(
         "2 clones of 10 bytes for waiting jobs (spec.access.onLimit) found no room"
     )
-    assert found.message.endswith("Add cache nodes or capacity")
+    assert condition.message.endswith("Add cache nodes or capacity")
 
 
 def test_clones_of_what_is_not_preloaded_are_refused_by_the_api_server() -> None:
@@ -118,7 +118,7 @@ def test_that_a_twin_keeps_it_is_said_of_a_dataset_that_lacks_nothing_else(
     room: int, load_seconds: int, reason: str
 ) -> None:
     (mine,) = placed(room=room, mode="Replicate", node_count=1)
-    found = grant_message.granted(
+    condition = grant_message.granted(
         grant=MountGrant(tier=GrantTier.ACTIVE, largest_cache=1000),
         mine=mine,
         clones=(),
@@ -129,7 +129,7 @@ def test_that_a_twin_keeps_it_is_said_of_a_dataset_that_lacks_nothing_else(
         load_seconds=load_seconds,
         kept_by_twin=True,
     )
-    assert (found.reason, found.status) == (reason, "False" if reason == "NotAllFits" else "True")
+    assert (condition.reason, condition.status) == (reason, "False" if reason == "NotAllFits" else "True")
 
 
 def test_slots_without_a_byte_are_no_grant() -> None:

@@ -38,7 +38,7 @@ def mount(
         path=f"/{name}",
         manifest=name,
         wants=tuple(mine),
-        totals={(): totals, **{one.paths: totals for one in mine}},
+        totals={(): totals, **{want.paths: totals for want in mine}},
         candidates=tuple(map(candidate, NODES)),
         **more,
     )
@@ -49,31 +49,31 @@ def granted(*mounts: MountDemand, room: int | Mapping[str, int] = 500, **quotas:
     return grant(GrantInput(mounts=mounts, usable=usable, quotas=quotas))
 
 
-def held(found: Grants, name: str) -> int:
-    return sum(found.mounts[f"/{name}"].node_bytes.values())
+def held(grants: Grants, name: str) -> int:
+    return sum(grants.mounts[f"/{name}"].node_bytes.values())
 
 
-def holder_masks(found: MountGrant) -> dict[str, Any]:
+def holder_masks(grant: MountGrant) -> dict[str, Any]:
     masks: dict[str, Any] = {}
-    for one in found.placements:
-        for copy in one.copies:
+    for placement in grant.placements:
+        for copy in placement.copies:
             for node, bitmap in copy.nodes.items():
                 masks[node] = masks.get(node, np.zeros(slots.SLOTS, dtype=bool)) | slots.mask_of(bitmap)
     return masks
 
 
 def test_what_is_used_stays_and_the_least_valuable_leaves_first() -> None:
-    found = granted(
+    grants = granted(
         mount("old", value=1),
         mount("new", value=2),
         mount("read", tier=GrantTier.ACTIVE),
         room=500,
     )
-    assert (held(found, "read"), held(found, "new"), held(found, "old")) == (1000, 1000, 0)
+    assert (held(grants, "read"), held(grants, "new"), held(grants, "old")) == (1000, 1000, 0)
 
 
 def test_pinned_data_chooses_before_data_that_is_read_and_this_before_awaited_data() -> None:
-    found = granted(
+    grants = granted(
         mount("waited", tier=GrantTier.WAITING),
         mount("read", tier=GrantTier.ACTIVE),
         mount("pinned", tier=GrantTier.PINNED),
@@ -81,25 +81,25 @@ def test_pinned_data_chooses_before_data_that_is_read_and_this_before_awaited_da
         mount("idle"),
         room=625,
     )
-    assert [held(found, name) for name in ("pinned", "read")] == [1000, 1000]
-    assert 460 <= held(found, "waited") <= 500
-    assert held(found, "timed") + held(found, "idle") <= 40
+    assert [held(grants, name) for name in ("pinned", "read")] == [1000, 1000]
+    assert 460 <= held(grants, "waited") <= 500
+    assert held(grants, "timed") + held(grants, "idle") <= 40
 
 
 def test_of_two_that_jobs_need_the_one_with_a_grant_keeps_it() -> None:
     before = {want("b").key: {"0": frozenset("abcd")}}
-    found = granted(
+    grants = granted(
         mount("a", tier=GrantTier.ACTIVE, value=9),
         mount("b", tier=GrantTier.ACTIVE, value=1, held_before=before),
         room=250,
     )
-    assert (held(found, "a"), held(found, "b")) == (0, 1000)
+    assert (held(grants, "a"), held(grants, "b")) == (0, 1000)
 
 
 def test_one_that_is_due_leaves_although_there_is_room() -> None:
-    found = granted(mount("due", tier=GrantTier.DUE))
-    assert found.mounts["/due"].evicted
-    assert held(found, "due") == 0
+    grants = granted(mount("due", tier=GrantTier.DUE))
+    assert grants.mounts["/due"].evicted
+    assert held(grants, "due") == 0
 
 
 def test_what_reads_have_filled_stays_while_there_is_room_and_leaves_as_a_whole() -> None:
@@ -115,37 +115,37 @@ def test_what_reads_have_filled_stays_while_there_is_room_and_leaves_as_a_whole(
 @pytest.mark.parametrize("mode", ["Partition", "Replicate"])
 def test_a_quota_bounds_the_bytes_of_all_copies(mode: PlacementMode) -> None:
     wants = [replace(want("a"), mode=mode, node_count=2)]
-    found = granted(mount("a", size=400, wants=wants, payers={wants[0].key: ("team",)}), team=300)
-    assert 280 <= held(found, "a") <= 300
-    (placement,) = found.mounts["/a"].placements
+    grants = granted(mount("a", size=400, wants=wants, payers={wants[0].key: ("team",)}), team=300)
+    assert 280 <= held(grants, "a") <= 300
+    (placement,) = grants.mounts["/a"].placements
     assert placement.short_of == "team"
-    assert found.quotas["team"] == 300 - held(found, "a")
+    assert grants.quotas["team"] == 300 - held(grants, "a")
 
 
 def test_what_others_pay_for_on_the_same_nodes_costs_a_quota_as_much_as_what_nobody_has() -> None:
     """Else it would get less at the moment at which the others leave."""
     mine, theirs = want("a"), want("theirs")
     payers = {mine.key: ("mine",), theirs.key: ("theirs",)}
-    found = granted(mount("a", wants=[mine, theirs], payers=payers), mine=1000, theirs=10)
+    grants = granted(mount("a", wants=[mine, theirs], payers=payers), mine=1000, theirs=10)
     alone = granted(mount("a", wants=[theirs], payers=payers), mine=1000, theirs=10)
-    assert [one.wanted_bytes for one in found.mounts["/a"].placements] == [1000, 10]
-    assert [one.wanted_bytes for one in alone.mounts["/a"].placements] == [10]
-    assert found.quotas == {"mine": 0, "theirs": 0}
-    assert held(found, "a") == 1000
+    assert [placement.wanted_bytes for placement in grants.mounts["/a"].placements] == [1000, 10]
+    assert [placement.wanted_bytes for placement in alone.mounts["/a"].placements] == [10]
+    assert grants.quotas == {"mine": 0, "theirs": 0}
+    assert held(grants, "a") == 1000
 
 
 def test_what_two_datasets_of_one_quota_have_on_the_same_nodes_costs_it_once() -> None:
     mine, twin = want("a"), want("twin")
     payers = {mine.key: ("team", "all"), twin.key: ("team", "all")}
-    found = granted(mount("a", wants=[mine, twin], payers=payers), team=1000, all=1500)
-    assert [one.wanted_bytes for one in found.mounts["/a"].placements] == [1000, 1000]
-    assert found.quotas == {"team": 0, "all": 500}
+    grants = granted(mount("a", wants=[mine, twin], payers=payers), team=1000, all=1500)
+    assert [placement.wanted_bytes for placement in grants.mounts["/a"].placements] == [1000, 1000]
+    assert grants.quotas == {"team": 0, "all": 500}
 
 
 def test_a_quota_that_is_made_smaller_evicts_nothing_that_is_pinned_and_there() -> None:
     mine = mount("a", tier=GrantTier.PINNED, payers={want("a").key: ("team",)})
-    there = replace(mine, candidates=tuple(candidate(name, held=250) for name in NODES))
-    assert held(granted(there, team=100), "a") == 1000
+    present = replace(mine, candidates=tuple(candidate(name, held=250) for name in NODES))
+    assert held(granted(present, team=100), "a") == 1000
     assert held(granted(mine, team=100), "a") == 100
 
 
@@ -159,7 +159,7 @@ def test_a_clone_is_on_other_nodes_as_a_whole_or_not_at_all() -> None:
     small = granted(
         mount("a", wants=[base, clone], tier=GrantTier.ACTIVE), room={"a": 500, "b": 500, "c": 500, "d": 400}
     )
-    assert [one.wanted_bytes for one in small.mounts["/a"].placements] == [1000, 0]
+    assert [placement.wanted_bytes for placement in small.mounts["/a"].placements] == [1000, 0]
 
 
 MOUNT = st.fixed_dictionaries(
@@ -178,8 +178,8 @@ MOUNT = st.fixed_dictionaries(
 def built(number: int, shape: Mapping[str, Any]) -> MountDemand:
     base = replace(want(f"m{number}", node_count=shape["count"]), mode=shape["mode"])
     further = [
-        of_clone(base, namespace="n", name=f"m{number}", copy=f"clone-{each}")
-        for each in range(shape["clones"])
+        of_clone(base, namespace="n", name=f"m{number}", copy=f"clone-{clone}")
+        for clone in range(shape["clones"])
     ]
     wants = [base, *further]
     return mount(
@@ -188,7 +188,7 @@ def built(number: int, shape: Mapping[str, Any]) -> MountDemand:
         wants=wants,
         tier=shape["tier"],
         value=shape["value"],
-        payers={one.key: shape["quota"] for one in wants if shape["quota"]},
+        payers={want.key: shape["quota"] for want in wants if shape["quota"]},
     )
 
 
@@ -199,42 +199,42 @@ def test_no_node_and_no_quota_is_promised_twice_and_the_same_again_is_the_same(
 ) -> None:
     mounts = [built(number, shape) for number, shape in enumerate(shapes)]
     quotas = {"one": 3000, "two": 1500}
-    found = granted(*mounts, room=room, **quotas)
+    grants = granted(*mounts, room=room, **quotas)
     for node in NODES:
-        assert sum(one.node_bytes.get(node, 0) for one in found.mounts.values()) <= room
+        assert sum(granted.node_bytes.get(node, 0) for granted in grants.mounts.values()) <= room
         for demand in mounts:
-            one = found.mounts[demand.path]
-            masks = holder_masks(one)
+            grant = grants.mounts[demand.path]
+            masks = holder_masks(grant)
             if node in masks:
                 sizes = demand.totals[()].sizes
-                assert int(sizes[masks[node]].sum()) == one.node_bytes[node]
+                assert int(sizes[masks[node]].sum()) == grant.node_bytes[node]
     for quota, limit in quotas.items():
-        paid = [mount for mount in mounts if any(quota in each for each in mount.payers.values())]
-        assert sum(held(found, mount.path[1:]) for mount in paid) <= limit
+        paid = [mount for mount in mounts if any(quota in payers for payers in mount.payers.values())]
+        assert sum(held(grants, mount.path[1:]) for mount in paid) <= limit
     # With what was granted as what was held before, nothing moves any more.
-    second = granted(*(remembering(one, found) for one in mounts), room=room, **quotas)
-    third = granted(*(remembering(one, second) for one in mounts), room=room, **quotas)
-    assert {path: one.node_bytes for path, one in second.mounts.items()} == {
-        path: one.node_bytes for path, one in third.mounts.items()
+    second = granted(*(remembering(mount, grants) for mount in mounts), room=room, **quotas)
+    third = granted(*(remembering(mount, second) for mount in mounts), room=room, **quotas)
+    assert {path: grant.node_bytes for path, grant in second.mounts.items()} == {
+        path: grant.node_bytes for path, grant in third.mounts.items()
     }
 
 
 def remembering(mount: MountDemand, grants: Grants) -> MountDemand:
     """The mount with what it was granted as what it held before."""
     placements = grants.mounts[mount.path].placements
-    before = {each.want.key: each.holders for each in placements if each.copies}
+    before = {placement.want.key: placement.holders for placement in placements if placement.copies}
     return replace(mount, held_before=before)
 
 
 def at_rest(before: Grants, *mounts: MountDemand, room: int, **quotas: int) -> Grants:
     """The grants once the passes change nothing any more."""
     for _ in range(10):
-        found = again(before, *(remembering(one, before) for one in mounts), room=room, **quotas)
-        if {path: one.placements for path, one in found.mounts.items()} == {
-            path: one.placements for path, one in before.mounts.items()
+        grants = again(before, *(remembering(mount, before) for mount in mounts), room=room, **quotas)
+        if {path: grant.placements for path, grant in grants.mounts.items()} == {
+            path: grant.placements for path, grant in before.mounts.items()
         }:
-            return found
-        before = found
+            return grants
+        before = grants
     raise AssertionError("the grants do not come to rest")
 
 
@@ -247,12 +247,12 @@ def test_a_new_operator_grants_what_the_last_one_did_whatever_room_there_was_bef
 ) -> None:
     mounts = [built(number, shape) for number, shape in enumerate(shapes)]
     quotas = {"one": 3000, "two": 1500}
-    found = granted(*mounts, room=rooms[0] * 100, **quotas)
+    grants = granted(*mounts, room=rooms[0] * 100, **quotas)
     for room in rooms:
-        found = at_rest(found, *mounts, room=room * 100, **quotas)
-    fresh = granted(*(remembering(one, found) for one in mounts), room=rooms[-1] * 100, **quotas)
-    assert {path: one.placements for path, one in fresh.mounts.items()} == {
-        path: one.placements for path, one in found.mounts.items()
+        grants = at_rest(grants, *mounts, room=room * 100, **quotas)
+    fresh = granted(*(remembering(mount, grants) for mount in mounts), room=rooms[-1] * 100, **quotas)
+    assert {path: grant.placements for path, grant in fresh.mounts.items()} == {
+        path: grant.placements for path, grant in grants.mounts.items()
     }
 
 
@@ -263,11 +263,11 @@ def test_no_slot_is_without_a_holder_while_there_is_room(sizes: list[int], room:
         mount(f"m{number}", size=size * 100, value=number, wants=[want(f"m{number}", node_count=4)])
         for number, size in enumerate(sizes)
     ]
-    found = granted(*mounts, room=room * 100)
-    lacking = [one for one in mounts if held(found, one.path[1:]) < one.totals[()].block_bytes]
-    if lacking:
-        largest = max(one.totals[()].largest_block for one in lacking)
-        assert min(found.free.values()) < largest
+    grants = granted(*mounts, room=room * 100)
+    short = [mount for mount in mounts if held(grants, mount.path[1:]) < mount.totals[()].block_bytes]
+    if short:
+        largest = max(mount.totals[()].largest_block for mount in short)
+        assert min(grants.free.values()) < largest
 
 
 @settings(deadline=None, max_examples=40)
@@ -275,11 +275,14 @@ def test_no_slot_is_without_a_holder_while_there_is_room(sizes: list[int], room:
 def test_a_smaller_grant_holds_a_part_of_what_a_larger_one_holds(size: int, room: int, more: int) -> None:
     wants = [replace(want("a"), mode="Replicate", node_count=1)]
     before = {wants[0].key: {"0": frozenset("a")}}
-    both = [
-        granted(mount("a", size=size * 100, wants=wants, held_before=before), room={"a": each * 100})
-        for each in (room, room + more)
+    small_and_large = [
+        granted(mount("a", size=size * 100, wants=wants, held_before=before), room={"a": free * 100})
+        for free in (room, room + more)
     ]
-    small, large = (holder_masks(one.mounts["/a"]).get("a", np.zeros(slots.SLOTS, bool)) for one in both)
+    small, large = (
+        holder_masks(each_grants.mounts["/a"]).get("a", np.zeros(slots.SLOTS, bool))
+        for each_grants in small_and_large
+    )
     assert not (small & ~large).any()
 
 
@@ -292,8 +295,8 @@ def again(before: Grants, *mounts: MountDemand, room: int = 500, **quotas: int) 
 def test_a_pass_after_another_one_places_only_what_asks_for_something_else_or_finds_no_room() -> None:
     mounts = [mount("a", value=2), mount("b", value=1)]
     first = granted(*mounts)
-    same = again(first, *mounts)
-    assert all(same.mounts[path] is first.mounts[path] for path in first.mounts)
+    repeated = again(first, *mounts)
+    assert all(repeated.mounts[path] is first.mounts[path] for path in first.mounts)
     renewed = [replace(mounts[0], tier=GrantTier.ACTIVE), mount("b", value=1, wants=[want("b", bandwidth=5)])]
     after = again(first, *renewed)
     assert after.mounts["/a"].tier is GrantTier.ACTIVE
@@ -315,13 +318,13 @@ def test_what_is_kept_from_pass_to_pass_is_never_more_than_there_is(
 ) -> None:
     mounts = [built(number, shape) for number, shape in enumerate(shapes)]
     quotas = {"one": 3000, "two": 1500}
-    found = granted(*mounts, room=rooms[0] * 100, **quotas)
+    grants = granted(*mounts, room=rooms[0] * 100, **quotas)
     for room in rooms[1:]:
-        found = again(found, *mounts, room=room * 100, **quotas)
+        grants = again(grants, *mounts, room=room * 100, **quotas)
         for node in NODES:
-            assert sum(one.node_bytes.get(node, 0) for one in found.mounts.values()) <= room * 100
-        assert min(found.quotas.values()) >= 0
-    assert again(found, *mounts, room=rooms[-1] * 100, **quotas) == found
+            assert sum(granted.node_bytes.get(node, 0) for granted in grants.mounts.values()) <= room * 100
+        assert min(grants.quotas.values()) >= 0
+    assert again(grants, *mounts, room=rooms[-1] * 100, **quotas) == grants
 
 
 STEP = st.fixed_dictionaries(
@@ -346,15 +349,15 @@ def test_mounts_that_find_what_they_found_are_granted_what_a_look_at_each_would_
             mounts[number] = replace(mounts[number], value=value)
         room |= {node: 100 * size for node, size in step["room"].items()}
         present = tuple(mounts[number] for number in sorted(step["there"]))
-        asked = GrantInput(mounts=present, usable=dict(room), quotas={"one": 3000, "two": 1500})
-        quick = grant(asked, before=quick)
+        inputs = GrantInput(mounts=present, usable=dict(room), quotas={"one": 3000, "two": 1500})
+        quick = grant(inputs, before=quick)
         with patch.object(RoomChange, "reach", return_value=False):
-            thorough = grant(asked, before=thorough)
+            thorough = grant(inputs, before=thorough)
         assert quick == thorough
 
 
 def needed(*wants: Want, tier: GrantTier = GrantTier.ACTIVE, **quotas: int) -> int:
-    payers = {one.key: tuple(quotas) for one in wants}
+    payers = {want.key: tuple(quotas) for want in wants}
     demand = mount("one", wants=wants, tier=tier, payers=payers)
     return granted(demand, room=5000, **quotas).needed["/one"]
 
@@ -388,13 +391,13 @@ def test_what_a_cache_needs_does_not_depend_on_which_nodes_it_has_nor_on_their_r
 ) -> None:
     mounts = [built(number, shape) for number, shape in enumerate(shapes)]
     quotas = {"one": 3000, "two": 1500}
-    seen, before = [], Grants(mounts={}, free={}, quotas={})
+    needs, before = [], Grants(mounts={}, free={}, quotas={})
     for room in rooms:
-        there = [replace(one, candidates=tuple(map(candidate, sorted(room)))) for one in mounts]
+        present = [replace(mount, candidates=tuple(map(candidate, sorted(room)))) for mount in mounts]
         usable = {node: 100 * parts for node, parts in room.items()}
-        before = grant(GrantInput(mounts=tuple(there), usable=usable, quotas=quotas), before=before)
-        seen.append(before.needed)
-    assert seen == seen[:1] * len(seen)
+        before = grant(GrantInput(mounts=tuple(present), usable=usable, quotas=quotas), before=before)
+        needs.append(before.needed)
+    assert needs == needs[:1] * len(needs)
 
 
 def test_a_worker_that_leaves_is_not_called_back_by_what_its_leaving_does_to_a_quota() -> None:
@@ -403,19 +406,20 @@ def test_a_worker_that_leaves_is_not_called_back_by_what_its_leaving_does_to_a_q
     twice = want("two", copies=2)
     mounts = [
         replace(
-            mount(name, size=size, blocks=size, wants=[one], tier=GrantTier.ACTIVE), payers={one.key: ("q",)}
+            mount(name, size=size, blocks=size, wants=[want], tier=GrantTier.ACTIVE),
+            payers={want.key: ("q",)},
         )
-        for name, size, one in (("all", 24, everywhere), ("two", 30, twice))
+        for name, size, want in (("all", 24, everywhere), ("two", 30, twice))
     ]
-    found = Grants(mounts={}, free={}, quotas={})
+    grants = Grants(mounts={}, free={}, quotas={})
     draining: set[str] = set()
     spare: Mapping[str, float] = {}
-    seen = []
+    drained = []
     for second in range(12):
         stay = sorted({*"abc"} - draining)
-        there = tuple(replace(one, candidates=tuple(map(candidate, stay))) for one in mounts)
-        found = grant(
-            GrantInput(mounts=there, usable=dict.fromkeys(stay, 39), quotas={"q": 90}), before=found
+        present = tuple(replace(mount, candidates=tuple(map(candidate, stay))) for mount in mounts)
+        grants = grant(
+            GrantInput(mounts=present, usable=dict.fromkeys(stay, 39), quotas={"q": 90}), before=grants
         )
         sites = [
             Site(
@@ -427,12 +431,12 @@ def test_a_worker_that_leaves_is_not_called_back_by_what_its_leaving_does_to_a_q
             )
             for node in "abc"
         ]
-        bounds = Bounds(idle_seconds=1, needed_bytes=sum(found.needed.values()), worker_bytes=39)
+        bounds = Bounds(idle_seconds=1, needed_bytes=sum(grants.needed.values()), worker_bytes=39)
         chosen = follow_jobs(sites=sites, bounds=bounds, now=float(second))
         draining, spare = {*"abc"} - {*chosen.nodes}, chosen.spare
-        seen.append(sorted(draining))
-    changes = sum(before != after for before, after in pairwise(seen))
-    assert changes <= 1, f"the workers that drain, second by second: {seen}"
+        drained.append(sorted(draining))
+    changes = sum(before != after for before, after in pairwise(drained))
+    assert changes <= 1, f"the workers that drain, second by second: {drained}"
 
 
 def with_readers(demand: MountDemand, readers: str) -> MountDemand:
@@ -440,30 +444,32 @@ def with_readers(demand: MountDemand, readers: str) -> MountDemand:
     return replace(demand, readers={demand.wants[0].dataset: ReadingNodes(nodes=frozenset(readers))})
 
 
-def nodes_of_copies(found: Grants, name: str) -> list[set[str]]:
-    return [set(copy.nodes) for one in found.mounts[f"/{name}"].placements for copy in one.copies]
+def nodes_of_copies(grants: Grants, name: str) -> list[set[str]]:
+    return [
+        set(copy.nodes) for placement in grants.mounts[f"/{name}"].placements for copy in placement.copies
+    ]
 
 
 def test_data_that_follows_its_readers_keeps_to_its_quota_and_leaves_clones_where_they_are() -> None:
     auto = replace(want("one"), mode="Auto")
     demand = with_readers(mount("one", wants=[auto], payers={auto.key: ("team",)}), "abc")
     assert nodes_of_copies(granted(demand, room=5000, team=9000), "one") == [{"a", "b", "c"}]
-    found = granted(demand, room=5000, team=2500)  # two whole ones, and not three in parts
-    assert len(nodes_of_copies(found, "one")[0]) == 2
-    assert held(found, "one") == 2000
+    grants = granted(demand, room=5000, team=2500)  # two whole ones, and not three in parts
+    assert len(nodes_of_copies(grants, "one")[0]) == 2
+    assert held(grants, "one") == 2000
     assert held(granted(demand, room=5000, team=500), "one") <= 500
 
     clone = of_clone(auto, namespace="n", name="one", copy="clone-1")
     before = {auto.key: {"0": frozenset("a")}, clone.key: {"clone-1": frozenset("b")}}
-    both = with_readers(mount("one", wants=[auto, clone], held_before=before), "ab")
-    assert nodes_of_copies(granted(both, room=5000), "one") == [{"a"}, {"b"}]
+    read_demand = with_readers(mount("one", wants=[auto, clone], held_before=before), "ab")
+    assert nodes_of_copies(granted(read_demand, room=5000), "one") == [{"a"}, {"b"}]
 
 
 def test_copies_go_to_the_readers_of_their_own_dataset_and_not_to_those_of_another_one() -> None:
     mine, theirs = replace(want("mine"), mode="Auto"), replace(want("theirs"), mode="Auto")
     before = {theirs.key: {"0": frozenset("d")}}
-    found = granted(
+    grants = granted(
         with_readers(mount("one", wants=[mine, theirs], held_before=before), "abc"),
         room=5000,
     )
-    assert nodes_of_copies(found, "one") == [{"a", "b", "c"}, {"d"}]
+    assert nodes_of_copies(grants, "one") == [{"a", "b", "c"}, {"d"}]

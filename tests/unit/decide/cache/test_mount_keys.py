@@ -25,13 +25,13 @@ def test_no_mount_gets_keys_that_the_source_has_not_answered_or_has_refused(answ
 
 def test_accepted_keys_replace_refused_ones_and_never_valid_ones_of_another_namespace() -> None:
     for flags in EVERY:
-        given = gets_keys(KeysAnswer.TAKEN, **flags)
+        accepted = gets_keys(KeysAnswer.TAKEN, **flags)
         if not flags["keys_known"] or not flags["held"]:
-            assert given, flags
+            assert accepted, flags
         elif flags["held_by_others"]:
-            assert not given, flags
+            assert not accepted, flags
         else:
-            assert given == flags["changed"], flags
+            assert accepted == flags["changed"], flags
 
 
 def test_unanswered_keys_count_in_one_namespace_or_where_the_mount_was_made_with_them() -> None:

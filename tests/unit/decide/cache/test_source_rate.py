@@ -10,27 +10,27 @@ TIMING = Timing(settle=5.0, window=10.0, again=300.0, between=60.0)
 
 
 def after(
-    known: Measurement, rates: Iterable[float], *, begin: float = 0.0, loads: tuple[str, ...] = ("one",)
+    measurement: Measurement, rates: Iterable[float], *, begin: float = 0.0, loads: tuple[str, ...] = ("one",)
 ) -> Measurement:
     """What is known after loads have read at these rates, one a second."""
     for number, rate in enumerate(rates):
-        known = measure(known, now=begin + number, rate=rate, loads=loads, timing=TIMING)
-    return known
+        measurement = measure(measurement, now=begin + number, rate=rate, loads=loads, timing=TIMING)
+    return measurement
 
 
 @pytest.fixture
 def measured() -> Measurement:
-    found = after(Measurement(), [100.0] * 16)
-    assert (found.rate, found.at, found.shared) == (100.0, 15.0, 100.0)
-    return found
+    measurement = after(Measurement(), [100.0] * 16)
+    assert (measurement.rate, measurement.at, measurement.shared) == (100.0, 15.0, 100.0)
+    return measurement
 
 
 def test_nothing_is_shared_before_a_rate_was_kept_up_for_a_window() -> None:
-    found = after(Measurement(), [0.0, 20.0, 400.0, 90.0, 100.0, *[100.0] * 10])
-    assert found.rate is None
-    assert found.shared is None
-    found = after(found, [100.0], begin=15.0)
-    assert found.shared == 100.0  # what was reported before the agents had settled does not count
+    measurement = after(Measurement(), [0.0, 20.0, 400.0, 90.0, 100.0, *[100.0] * 10])
+    assert measurement.rate is None
+    assert measurement.shared is None
+    measurement = after(measurement, [100.0], begin=15.0)
+    assert measurement.shared == 100.0  # what was reported before the agents had settled does not count
 
 
 def test_a_burst_that_is_shorter_than_the_window_counts_by_its_length() -> None:
@@ -49,15 +49,15 @@ def test_it_rises_while_others_are_held_back_and_does_not_fall(measured: Measure
 def test_another_load_has_it_measured_again_with_nobody_held_back_but_not_too_soon(
     measured: Measurement,
 ) -> None:
-    both = ("one", "two")
-    assert after(measured, [100.0], begin=16.0, loads=both).shared == 100.0
-    found = after(measured, [100.0], begin=75.0, loads=both)
-    assert found.shared is None
-    found = after(found, [40.0] * 15, begin=76.0, loads=both)
-    assert found.shared == 70.0  # half of the way: a disturbance is no slower store
-    assert found.loads == {"one", "two"}
+    loads = ("one", "two")
+    assert after(measured, [100.0], begin=16.0, loads=loads).shared == 100.0
+    measurement = after(measured, [100.0], begin=75.0, loads=loads)
+    assert measurement.shared is None
+    measurement = after(measurement, [40.0] * 15, begin=76.0, loads=loads)
+    assert measurement.shared == 70.0  # half of the way: a disturbance is no slower store
+    assert measurement.loads == {"one", "two"}
     # One of them goes: nothing new to measure.
-    assert after(found, [40.0], begin=200.0).shared == 70.0
+    assert after(measurement, [40.0], begin=200.0).shared == 70.0
 
 
 def test_it_is_measured_again_now_and_then_while_a_load_goes_on(measured: Measurement) -> None:

@@ -28,46 +28,46 @@ def complete(name: str, *, at: int, paths: int = 1, length: int = 4) -> tuple[st
     )
 
 
-def names(kept: list[Kept]) -> list[str]:
-    return [one.name for one in kept]
+def names(entries: list[Kept]) -> list[str]:
+    return [entry.name for entry in entries]
 
 
 def test_of_more_than_sixteen_the_newest_are_kept_whatever_their_names_and_their_order() -> None:
-    there = [complete(f"p{20 - number:02d}", at=number) for number in range(20)]
-    kept = kept_now(previous=[], preloads=there, generation=1, dataset_uid=MADE)
-    assert names(kept) == [f"p{20 - number:02d}" for number in range(4, 20)]
-    for shuffled in (there[::-1], sorted(there, key=lambda one: one[0]), there[7:] + there[:7]):
-        assert kept_now(previous=kept, preloads=shuffled, generation=1, dataset_uid=MADE) == kept
+    preloads = [complete(f"p{20 - number:02d}", at=number) for number in range(20)]
+    entries = kept_now(previous=[], preloads=preloads, generation=1, dataset_uid=MADE)
+    assert names(entries) == [f"p{20 - number:02d}" for number in range(4, 20)]
+    for shuffled in (preloads[::-1], sorted(preloads, key=lambda pair: pair[0]), preloads[7:] + preloads[:7]):
+        assert kept_now(previous=entries, preloads=shuffled, generation=1, dataset_uid=MADE) == entries
 
 
 def test_those_of_one_second_are_ordered_by_name() -> None:
-    there = [complete(f"p{number:02d}", at=0) for number in range(17)]
-    kept = kept_now(previous=[], preloads=there, generation=1, dataset_uid=MADE)
-    assert names(kept) == [f"p{number:02d}" for number in range(1, 17)]
-    assert kept_now(previous=kept, preloads=there, generation=1, dataset_uid=MADE) == kept
+    preloads = [complete(f"p{number:02d}", at=0) for number in range(17)]
+    entries = kept_now(previous=[], preloads=preloads, generation=1, dataset_uid=MADE)
+    assert names(entries) == [f"p{number:02d}" for number in range(1, 17)]
+    assert kept_now(previous=entries, preloads=preloads, generation=1, dataset_uid=MADE) == entries
 
 
 def test_a_preload_that_was_deleted_keeps_its_place_until_a_newer_one_takes_it() -> None:
-    there = [complete(f"p{number:02d}", at=number) for number in range(16)]
-    kept = kept_now(previous=[], preloads=there, generation=1, dataset_uid=MADE)
-    assert kept_now(previous=kept, preloads=[], generation=1, dataset_uid=MADE) == kept
-    newer = kept_now(previous=kept, preloads=[complete("a", at=30)], generation=1, dataset_uid=MADE)
+    preloads = [complete(f"p{number:02d}", at=number) for number in range(16)]
+    entries = kept_now(previous=[], preloads=preloads, generation=1, dataset_uid=MADE)
+    assert kept_now(previous=entries, preloads=[], generation=1, dataset_uid=MADE) == entries
+    newer = kept_now(previous=entries, preloads=[complete("a", at=30)], generation=1, dataset_uid=MADE)
     assert names(newer) == [*(f"p{number:02d}" for number in range(1, 16)), "a"]
     assert kept_now(previous=newer, preloads=[complete("a", at=30)], generation=2, dataset_uid=MADE) == []
 
 
 def test_long_lists_of_paths_leave_room_for_fewer() -> None:
-    there = [complete(f"p{number:02d}", at=number, paths=64, length=1024) for number in range(16)]
-    kept = kept_now(previous=[], preloads=there, generation=1, dataset_uid=MADE)
-    assert 1 < len(kept) < 16
-    assert sum(len(one.model_dump_json()) for one in kept) <= KEPT_BYTES
-    assert names(kept) == [f"p{number:02d}" for number in range(16 - len(kept), 16)]
-    assert kept_now(previous=kept, preloads=there, generation=1, dataset_uid=MADE) == kept
+    preloads = [complete(f"p{number:02d}", at=number, paths=64, length=1024) for number in range(16)]
+    entries = kept_now(previous=[], preloads=preloads, generation=1, dataset_uid=MADE)
+    assert 1 < len(entries) < 16
+    assert sum(len(entry.model_dump_json()) for entry in entries) <= KEPT_BYTES
+    assert names(entries) == [f"p{number:02d}" for number in range(16 - len(entries), 16)]
+    assert kept_now(previous=entries, preloads=preloads, generation=1, dataset_uid=MADE) == entries
 
 
-def of(uid: str, one: tuple[str, Preload]) -> tuple[str, Preload]:
+def of(uid: str, pair: tuple[str, Preload]) -> tuple[str, Preload]:
     """A Preload that ended for the Dataset of this uid."""
-    name, preload = one
+    name, preload = pair
     assert preload.status is not None
     status = preload.status.model_copy(update={"dataset_uid": uid})
     return name, preload.model_copy(update={"status": status})
@@ -80,28 +80,28 @@ def test_what_ended_before_its_dataset_was_made_is_about_another_one_and_not_kep
     name, preload = of(MADE, complete("p", at=10))
     assert preload.status is not None
     assert is_of_another(preload.status, dataset_uid=uid) is of_another
-    kept = kept_now(previous=[], preloads=[(name, preload)], generation=1, dataset_uid=uid)
-    assert names(kept) == ([] if of_another else ["p"])
+    entries = kept_now(previous=[], preloads=[(name, preload)], generation=1, dataset_uid=uid)
+    assert names(entries) == ([] if of_another else ["p"])
 
 
 def test_for_a_dataset_that_was_made_again_those_run_again_that_it_would_keep_and_that_failed() -> None:
-    there = dict(of("one", complete(f"p{number:02d}", at=number)) for number in range(19))
+    preloads = dict(of("one", complete(f"p{number:02d}", at=number)) for number in range(19))
 
     def again() -> list[str]:
         return [
             name
-            for name, one in there.items()
-            if one.status is not None
-            and is_of_another(one.status, dataset_uid=AGAIN)
-            and runs_again(one, name=name, preloads=there.items(), dataset_uid=AGAIN)
+            for name, preload in preloads.items()
+            if preload.status is not None
+            and is_of_another(preload.status, dataset_uid=AGAIN)
+            and runs_again(preload, name=name, preloads=preloads.items(), dataset_uid=AGAIN)
         ]
 
     newest = [f"p{number:02d}" for number in range(3, 19)]
     assert again() == newest
     # It stays so while they run, and when they have completed.
-    there["p18"] = there["p18"].model_copy(update={"status": None})
+    preloads["p18"] = preloads["p18"].model_copy(update={"status": None})
     assert again() == newest[:-1]
-    there["p18"] = of("two", complete("p18", at=59))[1]
+    preloads["p18"] = of("two", complete("p18", at=59))[1]
     assert again() == newest[:-1]
     failed = {
         "type": "Failed",
@@ -110,12 +110,12 @@ def test_for_a_dataset_that_was_made_again_those_run_again_that_it_would_keep_an
         "lastTransitionTime": "2026-01-01T00:01:00Z",
     }
     status = {"conditions": [failed], "completionTime": "2026-01-01T00:00:00Z", "datasetUid": "one"}
-    there["p00"] = Preload.model_validate({"spec": {"datasetRef": {"name": "d"}}, "status": status})
+    preloads["p00"] = Preload.model_validate({"spec": {"datasetRef": {"name": "d"}}, "status": status})
     assert "p00" in again()
 
 
 @pytest.mark.parametrize(
-    ("reason", "asked"),
+    ("reason", "expected"),
     [
         ("", ("Sampled", "uid/one", False, True)),
         ("PathNotFound", ("None", "", False, False)),
@@ -125,7 +125,7 @@ def test_for_a_dataset_that_was_made_again_those_run_again_that_it_would_keep_an
     ],
 )
 def test_a_preload_that_failed_wants_no_comparison_but_the_one_that_found_wrong_copies(
-    reason: str, asked: tuple[str, str, bool, bool]
+    reason: str, expected: tuple[str, str, bool, bool]
 ) -> None:
     status = "True" if reason else "False"
     when = "2026-01-01T00:00:00Z"
@@ -137,10 +137,10 @@ def test_a_preload_that_failed_wants_no_comparison_but_the_one_that_found_wrong_
         }
     )
     dataset = Dataset.model_validate({"spec": {"source": {"uri": "s3://bucket"}}})
-    wanted = partial(
+    want_at = partial(
         of_preload, namespace="n", name="p", uid="uid", preload=preload, dataset=dataset, now=when
     )
-    want = wanted(dataset_uid=MADE)
-    assert (want.verify, want.check, want.verdict, want.load) == asked
+    want = want_at(dataset_uid=MADE)
+    assert (want.verify, want.check, want.verdict, want.load) == expected
     # For another Dataset it is another comparison, also on nodes that remember this one.
-    assert (wanted(dataset_uid=AGAIN).check == want.check) == (not want.check)
+    assert (want_at(dataset_uid=AGAIN).check == want.check) == (not want.check)

@@ -6,7 +6,7 @@ from tdcs.decide.job.pod_remedy import remedy
 
 
 @pytest.mark.parametrize(
-    ("reason", "what"),
+    ("reason", "advice"),
     [
         ("ErrImagePull", "imagePullSecrets"),
         ("ImagePullBackOff", "name and tag"),
@@ -15,8 +15,8 @@ from tdcs.decide.job.pod_remedy import remedy
         ("CreateContainerConfigError", "Secret or ConfigMap"),
     ],
 )
-def test_a_fault_of_the_template_says_what_to_check_and_how_to_change_it(reason: str, what: str) -> None:
-    assert what in remedy(reason)
+def test_a_fault_of_the_template_says_what_to_check_and_how_to_change_it(reason: str, advice: str) -> None:
+    assert advice in remedy(reason)
     assert remedy(reason).endswith("suspend the job first (spec.runPolicy.suspend)")
 
 

@@ -56,43 +56,57 @@ def replicated(*nodes: str, **changes: object) -> tuple[WantPlacement, ...]:
     return placed(SIZES, want)
 
 
-def origins(found: dict[str, Assignment]) -> dict[str, set[int]]:
-    return {node: set(slots.members(one.origin).tolist()) & set(ALL) for node, one in found.items()}
+def origins(assignments: dict[str, Assignment]) -> dict[str, set[int]]:
+    return {
+        node: set(slots.members(assignment.origin).tolist()) & set(ALL)
+        for node, assignment in assignments.items()
+    }
 
 
-def drops(found: dict[str, Assignment]) -> dict[str, set[int]]:
-    return {node: set(slots.members(one.drop).tolist()) for node, one in found.items() if any(one.drop)}
+def drops(assignments: dict[str, Assignment]) -> dict[str, set[int]]:
+    return {
+        node: set(slots.members(assignment.drop).tolist())
+        for node, assignment in assignments.items()
+        if any(assignment.drop)
+    }
 
 
 def test_each_slot_is_read_from_the_source_by_one_of_its_nodes() -> None:
-    found = assign(assignment_input(SIZES, replicated("a", "b", "c"), *map(agent, "abc"), source=SOURCE))
-    read = origins(found)
-    assert sorted(slot for each in read.values() for slot in each) == list(ALL)
-    assert all(60 < len(each) < 140 for each in read.values())
-    assert {peer.node for peer in found["a"].peers} == {"b", "c"}
-    assert all(one.source == SOURCE for one in found.values())
+    assignments = assign(
+        assignment_input(SIZES, replicated("a", "b", "c"), *map(agent, "abc"), source=SOURCE)
+    )
+    read = origins(assignments)
+    assert sorted(slot for members in read.values() for slot in members) == list(ALL)
+    assert all(60 < len(members) < 140 for members in read.values())
+    assert {peer.node for peer in assignments["a"].peers} == {"b", "c"}
+    assert all(assignment.source == SOURCE for assignment in assignments.values())
 
 
 def test_the_operator_gives_the_manifest_to_one_agent_and_these_to_each_other() -> None:
     names = [f"n{number:02}" for number in range(30)]
     views = [replace(agent(name), manifest_url=f"http://{name}/d") for name in names]
     views[7] = replace(views[7], manifest_url="")  # its address is not known
-    own = ("http://operator/d", "http://holder/d")
-    found = assign(assignment_input(SIZES, replicated(*names), *views, manifest_urls=own))
-    urls = {name: one.manifest_urls for name, one in found.items()}
-    givers = {name: one[0] for name, one in urls.items()}
-    assert [name for name, url in givers.items() if url == own[0]] == ["n00"]
+    operator_urls = ("http://operator/d", "http://holder/d")
+    assignments = assign(assignment_input(SIZES, replicated(*names), *views, manifest_urls=operator_urls))
+    urls = {name: assignment.manifest_urls for name, assignment in assignments.items()}
+    givers = {name: manifest_urls[0] for name, manifest_urls in urls.items()}
+    assert [name for name, url in givers.items() if url == operator_urls[0]] == ["n00"]
     assert max(Counter(url for name, url in givers.items() if name != "n29").values()) <= MANIFEST_TAKERS
     # When the one that is to give it does not, the one before it does, then any that has it, and the operator last.
-    assert urls["n00"] == own
+    assert urls["n00"] == operator_urls
     assert urls["n09"] == ("http://n02/d", "http://n00/d", "http://holder/d", "http://operator/d")
     assert urls["n29"] == ("http://n01/d", "http://holder/d", "http://operator/d")
     # A circle of agents that wait for each other cannot be, not even by assignments of different times.
-    assert all(url.split("/")[2] < name for name, one in urls.items() for url in one if "//n" in url)
+    assert all(
+        url.split("/")[2] < name
+        for name, manifest_urls in urls.items()
+        for url in manifest_urls
+        if "//n" in url
+    )
 
     def steps(name: str) -> int:
         url = givers[name]
-        return 0 if url == own[0] else 1 + steps(url.split("/")[2])
+        return 0 if url == operator_urls[0] else 1 + steps(url.split("/")[2])
 
     assert max(map(steps, names)) <= 3
 
@@ -100,27 +114,27 @@ def test_the_operator_gives_the_manifest_to_one_agent_and_these_to_each_other() 
 def test_who_reads_a_slot_does_not_change_while_the_load_goes_on() -> None:
     placements = replicated("a", "b", "c")
     first = origins(assign(assignment_input(SIZES, placements, *map(agent, "abc"))))
-    some = {node: sorted(slots_of)[:50] for node, slots_of in first.items()}
+    present = {node: sorted(slots_of)[:50] for node, slots_of in first.items()}
     later = origins(
-        assign(assignment_input(SIZES, placements, *(agent(node, complete=some[node]) for node in "abc")))
+        assign(assignment_input(SIZES, placements, *(agent(node, complete=present[node]) for node in "abc")))
     )
     assert later == first
 
 
 def test_what_an_agent_has_is_not_read_from_the_source_again() -> None:
     holder = agent("d", complete=range(100))
-    found = assign(assignment_input(SIZES, replicated("a"), agent("a"), holder))
-    assert origins(found)["a"] == set(range(100, 300))
-    (peer,) = found["a"].peers
+    assignments = assign(assignment_input(SIZES, replicated("a"), agent("a"), holder))
+    assert origins(assignments)["a"] == set(range(100, 300))
+    (peer,) = assignments["a"].peers
     assert (peer.node, slots.count(peer.complete)) == ("d", 100)
 
 
 def test_an_agent_that_has_everything_asks_nobody() -> None:
     parts = {"x": (replicated("a")[0].copies[0].nodes["a"], 3000, 3000)}
-    found = assign(
+    assignments = assign(
         assignment_input(SIZES, replicated("a"), agent("a", complete=ALL, parts=parts), agent("b"))
     )
-    assert found["a"].peers == ()
+    assert assignments["a"].peers == ()
 
 
 def test_a_slot_is_dropped_only_when_it_is_complete_where_it_shall_be() -> None:
@@ -128,8 +142,8 @@ def test_a_slot_is_dropped_only_when_it_is_complete_where_it_shall_be() -> None:
     old = agent("a", complete=ALL)
     missing = assign(assignment_input(SIZES, placements, old, agent("b", complete=range(100))))
     assert drops(missing) == {"a": set(range(100))}
-    kept = assign(assignment_input(SIZES, placements, old, agent("b"), owned=False))
-    assert drops(kept) == {}
+    assignments = assign(assignment_input(SIZES, placements, old, agent("b"), owned=False))
+    assert drops(assignments) == {}
 
 
 def test_reads_fill_the_room_of_each_cache_where_no_dataset_preloads_the_mount() -> None:
@@ -138,27 +152,31 @@ def test_reads_fill_the_room_of_each_cache_where_no_dataset_preloads_the_mount()
         replace(agent("b"), room=-5),
         agent("c", draining=True),
     ]
-    found = assign(assignment_input(SIZES, (), *views, owned=False, source=SOURCE))
+    assignments = assign(assignment_input(SIZES, (), *views, owned=False, source=SOURCE))
     step = GIB // FILL_STEPS
-    assert {node: one.fill_bytes for node, one in found.items()} == {"a": GIB - step, "b": 0, "c": 0}
+    assert {node: assignment.fill_bytes for node, assignment in assignments.items()} == {
+        "a": GIB - step,
+        "b": 0,
+        "c": 0,
+    }
     owned = assign(assignment_input(SIZES, replicated("a"), *views, source=SOURCE))
-    assert all(one.fill_bytes == 0 for one in owned.values())
+    assert all(assignment.fill_bytes == 0 for assignment in owned.values())
 
 
 def test_what_reads_brought_next_to_what_is_wanted_yields_where_others_were_granted_the_room() -> None:
     half = Want(key="x", nodes=("a",), subset=Subset(fraction=0.5))
-    for crowded, gone in ((False, {}), (True, {"a": set(range(150, 300))})):
+    for crowded, dropped in ((False, {}), (True, {"a": set(range(150, 300))})):
         view = replace(agent("a", complete=ALL), crowded=crowded)
-        assert drops(assign(assignment_input(SIZES, placed(SIZES, half), view, owned=False))) == gone
+        assert drops(assign(assignment_input(SIZES, placed(SIZES, half), view, owned=False))) == dropped
 
 
 def test_the_bandwidth_of_a_source_goes_to_the_nodes_that_read_while_they_keep_what_they_read() -> None:
     def shares(readers: str, filling: str) -> dict[str, int | None]:
         views = [agent(node, fills=node in filling) for node in "abcd"]
-        given = assignment_input(
+        inputs = assignment_input(
             SIZES, (), *views, owned=False, source=SOURCE, source_rate=1000, readers=frozenset(readers)
         )
-        return {node: one.bandwidth for node, one in assign(given).items()}
+        return {node: assignment.bandwidth for node, assignment in assign(inputs).items()}
 
     assert shares("a", "abcd") == {"a": 900, "b": 33, "c": 33, "d": 33}
     assert shares("ab", "abcd") == {"a": 450, "b": 450, "c": 50, "d": 50}
@@ -168,21 +186,21 @@ def test_the_bandwidth_of_a_source_goes_to_the_nodes_that_read_while_they_keep_w
 
 def test_what_nobody_wants_goes_at_once() -> None:
     half = Want(key="x", nodes=("a",), subset=Subset(fraction=0.5))
-    given = assignment_input(SIZES, placed(SIZES, half), agent("a", complete=ALL), handover_seconds=4.0)
-    found = assign(given)
-    assert drops(found) == {"a": set(range(150, 300))}
-    assert (found["a"].moved, found["a"].handover_seconds) == (NO_SLOTS, 0.0)
+    inputs = assignment_input(SIZES, placed(SIZES, half), agent("a", complete=ALL), handover_seconds=4.0)
+    assignments = assign(inputs)
+    assert drops(assignments) == {"a": set(range(150, 300))}
+    assert (assignments["a"].moved, assignments["a"].handover_seconds) == (NO_SLOTS, 0.0)
 
 
 def test_what_is_elsewhere_by_now_stays_for_a_while_unless_room_is_lacking() -> None:
     placements = replicated("b")
     new = agent("b", complete=range(100))
-    given = assignment_input(SIZES, placements, agent("a", complete=ALL), new, handover_seconds=4.0)
-    found = assign(given)["a"]
-    assert set(slots.members(found.moved).tolist()) == set(range(100))
-    assert found.handover_seconds == 4.0
-    given = replace(given, agents=(agent("a", complete=ALL, no_room=True), new))
-    assert assign(given)["a"].moved == NO_SLOTS
+    inputs = assignment_input(SIZES, placements, agent("a", complete=ALL), new, handover_seconds=4.0)
+    assignment = assign(inputs)["a"]
+    assert set(slots.members(assignment.moved).tolist()) == set(range(100))
+    assert assignment.handover_seconds == 4.0
+    inputs = replace(inputs, agents=(agent("a", complete=ALL, no_room=True), new))
+    assert assign(inputs)["a"].moved == NO_SLOTS
 
 
 def test_what_is_under_a_folder_that_is_wanted_counts_by_the_progress_of_its_part() -> None:
@@ -195,9 +213,9 @@ def test_what_is_under_a_folder_that_is_wanted_counts_by_the_progress_of_its_par
     assert drops(assign(assignment_input(SIZES, placements, old, unknown))) == {}
     view = agent("b", present=ALL, parts={"x": (held, 1500, 1500)})
     done = replace(view, parts=tuple(_with_paths(part) for part in view.parts))
-    found = drops(assign(assignment_input(SIZES, placements, old, done)))
-    assert found["a"] == set(ALL)
-    assert found["b"] == set(ALL)  # of these slots, what does not lie in the folder
+    dropped = drops(assign(assignment_input(SIZES, placements, old, done)))
+    assert dropped["a"] == set(ALL)
+    assert dropped["b"] == set(ALL)  # of these slots, what does not lie in the folder
 
 
 def _with_paths(part: Part) -> Part:
@@ -215,8 +233,8 @@ def test_a_file_that_a_new_holder_cannot_have_stays_where_it_is() -> None:
         parts=(Part(name="x", slots=held),),
         state=msgspec.structs.replace(new.state, parts=(state,)),
     )
-    found = assign(assignment_input(SIZES, placements, agent("a", complete=ALL), new))
-    assert drops(found) == {"a": set(ALL) - {7}}
+    assignments = assign(assignment_input(SIZES, placements, agent("a", complete=ALL), new))
+    assert drops(assignments) == {"a": set(ALL) - {7}}
 
 
 @pytest.mark.failure_mode("node-cannot-read-file")
@@ -225,12 +243,12 @@ def test_what_one_node_cannot_read_another_one_reads_and_gives_it() -> None:
     plain = origins(assign(assignment_input(SIZES, placements, agent("a"), agent("b"))))
     failing = slots.bitmap(sorted(plain["a"])[:5])
     stale = agent("a", failing=failing)
-    found = assign(assignment_input(SIZES, placements, stale, agent("b")))
+    assignments = assign(assignment_input(SIZES, placements, stale, agent("b")))
     moved = set(slots.members(failing).tolist())
-    assert origins(found) == {"a": plain["a"] - moved, "b": plain["b"] | moved}
-    assert [peer.node for peer in found["a"].peers] == ["b"]
-    both = assign(assignment_input(SIZES, placements, stale, agent("b", failing=failing)))
-    assert origins(both) == plain, "what no node can read stays with whom it was"
+    assert origins(assignments) == {"a": plain["a"] - moved, "b": plain["b"] | moved}
+    assert [peer.node for peer in assignments["a"].peers] == ["b"]
+    unreadable = assign(assignment_input(SIZES, placements, stale, agent("b", failing=failing)))
+    assert origins(unreadable) == plain, "what no node can read stays with whom it was"
 
 
 def test_progress_of_another_part_of_the_same_name_is_no_progress() -> None:
@@ -242,37 +260,37 @@ def test_progress_of_another_part_of_the_same_name_is_no_progress() -> None:
 def test_two_full_nodes_that_shall_exchange_slots_do_not_wait_for_each_other() -> None:
     placements = placed(SIZES, Want(key="x", mode="Partition", nodes=("a", "b")))
     copy = placements[0].copies[0].nodes
-    mine, others = (sorted(set(slots.members(copy[node]).tolist()) & set(ALL)) for node in "ab")
-    stuck = [agent("a", complete=others, no_room=True), agent("b", complete=mine, no_room=True)]
-    assert drops(assign(assignment_input(SIZES, placements, *stuck))) == {"a": set(others), "b": set(mine)}
+    mine, theirs = (sorted(set(slots.members(copy[node]).tolist()) & set(ALL)) for node in "ab")
+    stuck = [agent("a", complete=theirs, no_room=True), agent("b", complete=mine, no_room=True)]
+    assert drops(assign(assignment_input(SIZES, placements, *stuck))) == {"a": set(theirs), "b": set(mine)}
     assert drops(assign(assignment_input(SIZES, placements, stuck[0], agent("b", complete=mine)))) == {
-        "a": set(others)
+        "a": set(theirs)
     }
 
 
 def test_what_waits_is_kept_and_not_brought() -> None:
-    found = assign(
+    assignments = assign(
         assignment_input(SIZES, replicated("a", load=False), agent("a", complete=range(9)), source=SOURCE)
     )
-    assert [part.pull for part in found["a"].parts] == ["Nothing"]
-    assert (drops(found), origins(found)) == ({}, {"a": set()})
+    assert [part.pull for part in assignments["a"].parts] == ["Nothing"]
+    assert (drops(assignments), origins(assignments)) == ({}, {"a": set()})
 
 
 def test_some_agents_read_the_source_for_readers_when_a_mount_is_placed_nowhere() -> None:
     agents = [replace(agent(node), state=MountState(mount="/datasets/1")) for node in "abcdef"]
-    found = assign(assignment_input(SIZES, (), *agents, source=SOURCE))
-    assert len(found) == RELAYS
-    assert all((one.source, one.parts) == (SOURCE, ()) for one in found.values())
-    assert not any(origins(found).values())
-    assert assign(assignment_input(SIZES, (), *agents, source=SOURCE)) == found
+    assignments = assign(assignment_input(SIZES, (), *agents, source=SOURCE))
+    assert len(assignments) == RELAYS
+    assert all((assignment.source, assignment.parts) == (SOURCE, ()) for assignment in assignments.values())
+    assert not any(origins(assignments).values())
+    assert assign(assignment_input(SIZES, (), *agents, source=SOURCE)) == assignments
     assert not assign(assignment_input(SIZES, (), *agents))
 
 
-def moved(found: dict[str, Assignment]) -> dict[str, set[int]]:
+def moved(assignments: dict[str, Assignment]) -> dict[str, set[int]]:
     return {
         node: set(slots.members(part.slots).tolist())
-        for node, one in found.items()
-        for part in one.parts
+        for node, assignment in assignments.items()
+        for part in assignment.parts
         if part.name == MOVES
     }
 
@@ -280,13 +298,13 @@ def moved(found: dict[str, Assignment]) -> dict[str, set[int]]:
 def test_what_jobs_have_cached_moves_from_a_node_that_leaves_without_the_source() -> None:
     leaver = agent("a", complete=range(100), present=range(120), draining=True)
     stays = agent("b", complete=range(50))
-    found = assign(assignment_input(SIZES, (), leaver, stays, agent("c"), owned=False, source=SOURCE))
-    taken = moved(found)
-    assert taken["b"] | taken["c"] == set(range(50, 120))
-    assert not taken["b"] & taken["c"]
-    assert all(part.pull == "Peers" for one in found.values() for part in one.parts)
-    assert not any(origins(found).values())
-    assert any(peer.node == "a" for peer in found["c"].peers)
+    assignments = assign(assignment_input(SIZES, (), leaver, stays, agent("c"), owned=False, source=SOURCE))
+    taken_over = moved(assignments)
+    assert taken_over["b"] | taken_over["c"] == set(range(50, 120))
+    assert not taken_over["b"] & taken_over["c"]
+    assert all(part.pull == "Peers" for assignment in assignments.values() for part in assignment.parts)
+    assert not any(origins(assignments).values())
+    assert any(peer.node == "a" for peer in assignments["c"].peers)
 
 
 def test_what_a_load_brings_elsewhere_or_nobody_wants_does_not_move() -> None:
@@ -301,36 +319,36 @@ def test_many_nodes_get_a_replica_from_a_few_and_name_few_peers() -> None:
     nodes = [f"n{number:03d}" for number in range(60)]
     want = Want(key="x", mode="Replicate", node_count=60)
     placements = placed(SIZES, want, candidates=[candidate(name) for name in nodes])
-    found = assign(assignment_input(SIZES, placements, *map(agent, nodes)))
-    readers = {node for node, each in origins(found).items() if each}
+    assignments = assign(assignment_input(SIZES, placements, *map(agent, nodes)))
+    readers = {node for node, members in origins(assignments).items() if members}
     assert len(readers) <= ORIGINS
-    for node, one in found.items():
-        assert len(one.peers) <= PEERS
-        reached = np.logical_or.reduce([slots.mask_of(peer.slots) for peer in one.peers])
+    for node, assignment in assignments.items():
+        assert len(assignment.peers) <= PEERS
+        reached = np.logical_or.reduce([slots.mask_of(peer.slots) for peer in assignment.peers])
         assert reached[:300].all(), node
 
 
 def test_a_limit_is_shared_by_the_nodes_that_read() -> None:
     placements = replicated("a", "b", bandwidth=1000)
-    found = assign(assignment_input(SIZES, placements, agent("a"), agent("b")))
-    assert {one.bandwidth for one in found.values()} == {500}
+    assignments = assign(assignment_input(SIZES, placements, agent("a"), agent("b")))
+    assert {assignment.bandwidth for assignment in assignments.values()} == {500}
     mine = placements[0].copies[0].nodes["a"]
     done = agent("a", complete=ALL, parts={"x": (mine, 3000, 3000)})
     copied = assign(assignment_input(SIZES, placements, done, agent("b")))
     # Nothing is left to read for the load; each may read for others, and together no more than the limit.
-    assert {one.bandwidth for one in copied.values()} == {500}
+    assert {assignment.bandwidth for assignment in copied.values()} == {500}
 
 
 def test_a_comparison_begins_when_everything_is_there_and_stays_until_another_is_due() -> None:
     placements = replicated("a", verify="Sampled", check="uid-1")
     mine = placements[0].copies[0].nodes["a"]
     assert assign(assignment_input(SIZES, placements, agent("a")))["a"].check is None
-    there = {"x": (mine, 3000, 3000)}
-    asked = assign(assignment_input(SIZES, placements, agent("a", complete=ALL, parts=there)))["a"].check
-    assert asked is not None
-    assert (asked.id, asked.percent, asked.part) == ("uid-1", 5, "x")
-    done = agent("a", complete=ALL, parts=there, check=CheckState(id="uid-1", done=True))
-    assert assign(assignment_input(SIZES, placements, done))["a"].check == asked
+    parts = {"x": (mine, 3000, 3000)}
+    check = assign(assignment_input(SIZES, placements, agent("a", complete=ALL, parts=parts)))["a"].check
+    assert check is not None
+    assert (check.id, check.percent, check.part) == ("uid-1", 5, "x")
+    done = agent("a", complete=ALL, parts=parts, check=CheckState(id="uid-1", done=True))
+    assert assign(assignment_input(SIZES, placements, done))["a"].check == check
 
 
 def verified(*wants: tuple[str, str], **changes: Any) -> list[Want]:
@@ -349,14 +367,16 @@ def comparisons(
     views = []
     for node in "abc":
         parts = {
-            one.want.key: (copy.nodes[node], 3000, 0 if one.want.key in missing else 3000)
-            for one in placements
-            for copy in one.copies
+            placement.want.key: (copy.nodes[node], 3000, 0 if placement.want.key in missing else 3000)
+            for placement in placements
+            for copy in placement.copies
             if node in copy.nodes
         }
         views.append(agent(node, complete=ALL, parts=parts, check=running.get(node)))
-    found = assign(assignment_input(SIZES, placements, *views))
-    return {node: one.check.id for node, one in found.items() if one.check is not None}
+    assignments = assign(assignment_input(SIZES, placements, *views))
+    return {
+        node: assignment.check.id for node, assignment in assignments.items() if assignment.check is not None
+    }
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations("xyz")))
@@ -407,8 +427,8 @@ def test_what_cannot_be_placed_as_it_was_asked_for_is_not_compared() -> None:
     )
     placements = placed(SIZES, want, below={("no",): totals_of([], unknown=("no",))})
     parts = {"x": (placements[0].copies[0].nodes["a"], 0, 0)}
-    there = Part(name="x", slots=parts["x"][0], paths=("no",))
-    view = replace(agent("a", complete=ALL, parts=parts), parts=(there,))
+    part = Part(name="x", slots=parts["x"][0], paths=("no",))
+    view = replace(agent("a", complete=ALL, parts=parts), parts=(part,))
     assert assign(assignment_input(SIZES, placements, view))["a"].check is None
 
 
@@ -418,29 +438,29 @@ def test_an_agent_that_counts_by_another_version_has_nothing_of_this_one() -> No
     old = replace(
         view, state=MountState(mount=MOUNT, version=3, manifest="f" * 32, complete=EVERY, present=EVERY)
     )
-    found = assign(assignment_input(SIZES, replicated("a"), agent("a"), old))
-    assert origins(found)["a"] == set(ALL)
-    assert found["a"].manifest == DIGEST
+    assignments = assign(assignment_input(SIZES, replicated("a"), agent("a"), old))
+    assert origins(assignments)["a"] == set(ALL)
+    assert assignments["a"].manifest == DIGEST
 
 
 def test_nothing_is_read_before_those_have_reported_that_held_it_when_the_operator_started() -> None:
     placements = replicated("a", "b")
     silent = replace(agent("c", draining=True), state=MountState(mount=MOUNT))
-    given = assignment_input(
+    inputs = assignment_input(
         SIZES, placements, agent("a"), agent("b"), silent, source=SOURCE, expected=frozenset("c")
     )
-    found = assign(given)
-    assert origins(found) == {"a": set(), "b": set(), "c": set()}
-    assert all(one.source is None for one in found.values())
-    heard = replace(given, agents=(*given.agents[:2], agent("c", complete=ALL, draining=True)))
-    found = assign(heard)
-    assert not origins(found)["a"]
-    assert {peer.node for peer in found["a"].peers} >= {"c"}
+    assignments = assign(inputs)
+    assert origins(assignments) == {"a": set(), "b": set(), "c": set()}
+    assert all(assignment.source is None for assignment in assignments.values())
+    heard = replace(inputs, agents=(*inputs.agents[:2], agent("c", complete=ALL, draining=True)))
+    assignments = assign(heard)
+    assert not origins(assignments)["a"]
+    assert {peer.node for peer in assignments["a"].peers} >= {"c"}
 
 
 def test_what_the_only_node_of_a_slot_cannot_read_another_one_reads_for_it() -> None:
     placements, failing = replicated("a"), slots.bitmap([7, 200])
-    found = assign(
+    assignments = assign(
         assignment_input(
             SIZES,
             placements,
@@ -450,34 +470,37 @@ def test_what_the_only_node_of_a_slot_cannot_read_another_one_reads_for_it() -> 
             source=SOURCE,
         )
     )
-    again = {name: [part for part in one.parts if part.name == AGAIN] for name, one in found.items()}
+    again = {
+        name: [part for part in assignment.parts if part.name == AGAIN]
+        for name, assignment in assignments.items()
+    }
     assert again["a"] == []
     assert slots.union(*(part.slots for parts in again.values() for part in parts)) == failing
-    assert not origins(found)["a"] & {7, 200}, "the others read them"
-    assert {peer.node for peer in found["a"].peers} == {name for name, parts in again.items() if parts}
+    assert not origins(assignments)["a"] & {7, 200}, "the others read them"
+    assert {peer.node for peer in assignments["a"].peers} == {name for name, parts in again.items() if parts}
 
     # What they have read stays until the first one has it, and goes then.
     (reader, *_) = sorted(name for name, parts in again.items() if parts)
     read = slots.members(again[reader][0].slots).tolist()
-    has = agent(reader, complete=read)
+    holder = agent(reader, complete=read)
     still = assign(
         assignment_input(
             SIZES,
             placements,
             agent("a", failing=failing, failing_here=failing, present=ALL),
-            has,
+            holder,
             source=SOURCE,
         )
     )
     assert not set(read) & drops(still).get(reader, set())
     assert [peer.node for peer in still["a"].peers] == [reader]
-    ended = assign(assignment_input(SIZES, placements, agent("a", complete=ALL), has, source=SOURCE))
+    ended = assign(assignment_input(SIZES, placements, agent("a", complete=ALL), holder, source=SOURCE))
     assert ended[reader].parts == ()
     assert drops(ended)[reader] == set(read)
 
 
 @pytest.mark.parametrize(
-    "others",
+    "peers",
     [
         [],
         [replace(agent("b"), room=0)],
@@ -486,19 +509,19 @@ def test_what_the_only_node_of_a_slot_cannot_read_another_one_reads_for_it() -> 
     ],
     ids=["nobody", "no room", "draining", "crowded"],
 )
-def test_nobody_reads_again_for_another_node_who_has_no_place_for_it(others: list[Any]) -> None:
+def test_nobody_reads_again_for_another_node_who_has_no_place_for_it(peers: list[Any]) -> None:
     bad = slots.bitmap([7])
     failing = agent("a", failing=bad, failing_here=bad, present=ALL)
-    found = assign(assignment_input(SIZES, replicated("a"), failing, *others, source=SOURCE))
-    assert not any(part.name == AGAIN for one in found.values() for part in one.parts)
-    assert 7 in origins(found)["a"]
+    assignments = assign(assignment_input(SIZES, replicated("a"), failing, *peers, source=SOURCE))
+    assert not any(part.name == AGAIN for assignment in assignments.values() for part in assignment.parts)
+    assert 7 in origins(assignments)["a"]
 
 
 def test_what_the_source_lacks_is_read_by_no_second_node() -> None:
     nodes = [agent("a", failing=EVERY, present=ALL), agent("b"), agent("c")]
-    found = assign(assignment_input(SIZES, replicated("a"), *nodes, source=SOURCE))
-    assert not any(part.name == AGAIN for one in found.values() for part in one.parts)
-    assert origins(found)["a"] == set(ALL)
+    assignments = assign(assignment_input(SIZES, replicated("a"), *nodes, source=SOURCE))
+    assert not any(part.name == AGAIN for assignment in assignments.values() for part in assignment.parts)
+    assert origins(assignments)["a"] == set(ALL)
 
 
 def test_what_a_second_node_cannot_read_either_goes_back_to_the_first_and_to_no_third_one() -> None:
@@ -508,18 +531,18 @@ def test_what_a_second_node_cannot_read_either_goes_back_to_the_first_and_to_no_
         agent("b", failing=bad, present=[7]),
         agent("c"),
     ]
-    found = assign(assignment_input(SIZES, replicated("a"), *nodes, source=SOURCE))
+    assignments = assign(assignment_input(SIZES, replicated("a"), *nodes, source=SOURCE))
     parts = {
         (name, part.name, part.pull): slots.members(part.slots).tolist()
-        for name, one in found.items()
-        for part in one.parts
+        for name, assignment in assignments.items()
+        for part in assignment.parts
     }
     again = [held for (_, name, _), held in parts.items() if name == AGAIN]
     assert again == [[8]]
-    assert 7 in origins(found)["a"]
+    assert 7 in origins(assignments)["a"]
     # Its agent goes on saying that it has failed, and brings no more of it: else it would be asked once more.
     assert parts["b", AGAIN_TOO, "Nothing"] == [7]
-    assert 7 not in drops(found).get("b", set())
+    assert 7 not in drops(assignments).get("b", set())
 
 
 def test_a_node_reads_for_several_others_no_more_than_it_has_room_for() -> None:
@@ -531,14 +554,14 @@ def test_a_node_reads_for_several_others_no_more_than_it_has_room_for() -> None:
         for name in "ab"
     ]
     room = 1500
-    nodes = [*(replace(each, room=0) for each in nodes), replace(agent("c"), room=room)]
-    found = assign(assignment_input(SIZES, placements, *nodes, source=SOURCE))
-    (part,) = found["c"].parts
+    nodes = [*(replace(view, room=0) for view in nodes), replace(agent("c"), room=room)]
+    assignments = assign(assignment_input(SIZES, placements, *nodes, source=SOURCE))
+    (part,) = assignments["c"].parts
     assert 0 < slots.bytes_in(part.slots, SIZES.sizes) <= room
 
 
 def test_what_several_nodes_cannot_read_is_the_sources_fault_and_is_read_by_no_third_one() -> None:
     bad = slots.bitmap([7])
     nodes = [*(agent(node, failing=bad, failing_here=bad) for node in "ab"), agent("c")]
-    found = assign(assignment_input(SIZES, replicated("a", "b"), *nodes, source=SOURCE))
-    assert not any(part.name == AGAIN for one in found.values() for part in one.parts)
+    assignments = assign(assignment_input(SIZES, replicated("a", "b"), *nodes, source=SOURCE))
+    assert not any(part.name == AGAIN for assignment in assignments.values() for part in assignment.parts)

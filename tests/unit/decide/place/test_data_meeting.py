@@ -12,12 +12,12 @@ GPU = "nvidia.com/gpu"
 
 
 def test_a_small_dataset_grows_onto_the_nodes_of_a_job_that_its_own_node_has_no_room_for() -> None:
-    found = weigh(MeetingInput(size=55 * MB, held={"a": 55 * MB}, pods={"b": 1}, room={"b": 10 * GB}))
-    assert found.way is Way.GROW
-    assert found.missing_bytes == 55 * MB
-    assert found.costs[Way.GROW] <= found.costs[Way.REMOTE]
-    assert found.expected_seconds is not None
-    assert found.expected_seconds < 10
+    meeting = weigh(MeetingInput(size=55 * MB, held={"a": 55 * MB}, pods={"b": 1}, room={"b": 10 * GB}))
+    assert meeting.way is Way.GROW
+    assert meeting.missing_bytes == 55 * MB
+    assert meeting.costs[Way.GROW] <= meeting.costs[Way.REMOTE]
+    assert meeting.expected_seconds is not None
+    assert meeting.expected_seconds < 10
 
 
 @pytest.mark.parametrize(
@@ -37,31 +37,31 @@ def test_nothing_is_moved_for_a_job_that_is_as_near_as_it_can_be(
 
 def test_where_the_cache_has_no_room_or_the_spec_fixes_the_nodes_the_job_reads_remotely() -> None:
     away = MeetingInput(size=GB, held={"a": GB}, pods={"b": 1, "c": 1}, room={"b": GB - 1})
-    found = weigh(away)
-    assert (found.way, found.without_room) == (Way.REMOTE, ("b", "c"))
+    meeting = weigh(away)
+    assert (meeting.way, meeting.without_room) == (Way.REMOTE, ("b", "c"))
     fixed = MeetingInput(size=GB, held={"a": GB}, pods={"b": 1}, room={"b": GB}, grows=False)
     assert Way.GROW not in weigh(fixed).costs
 
 
 def test_a_copy_grows_where_there_is_room_and_the_other_pods_read_remotely() -> None:
-    found = weigh(MeetingInput(size=GB, held={"a": GB}, pods={"b": 1, "c": 1}, room={"b": 2 * GB}))
-    assert (found.way, found.missing_bytes, found.without_room) == (Way.GROW, GB, ("c",))
+    meeting = weigh(MeetingInput(size=GB, held={"a": GB}, pods={"b": 1, "c": 1}, room={"b": 2 * GB}))
+    assert (meeting.way, meeting.missing_bytes, meeting.without_room) == (Way.GROW, GB, ("c",))
 
 
 def test_nothing_is_moved_for_a_job_that_ends_before_it_would_arrive() -> None:
     def way(run: float) -> Way:
-        given = MeetingInput(size=GB, held={"a": GB}, pods={"b": 1}, room={"b": GB}, run_seconds=run)
-        return weigh(given).way
+        inputs = MeetingInput(size=GB, held={"a": GB}, pods={"b": 1}, room={"b": GB}, run_seconds=run)
+        return weigh(inputs).way
 
     assert (way(5.0), way(600.0)) == (Way.REMOTE, Way.GROW)
 
 
 def test_a_short_wait_is_taken_and_a_long_one_is_not() -> None:
     def way(wait: float) -> Way:
-        given = MeetingInput(
+        inputs = MeetingInput(
             size=100 * GB, held={"a": 100 * GB}, pods={"b": 1}, room={"b": 200 * GB}, wait_seconds=wait
         )
-        return weigh(given).way
+        return weigh(inputs).way
 
     assert way(20.0) is Way.WAIT
     assert way(3600.0) is Way.GROW
@@ -69,7 +69,7 @@ def test_a_short_wait_is_taken_and_a_long_one_is_not() -> None:
 
 def test_what_was_measured_of_the_peers_decides_between_waiting_and_growing() -> None:
     def way(rate: float) -> Way:
-        given = MeetingInput(
+        inputs = MeetingInput(
             size=100 * GB,
             held={"a": 100 * GB},
             pods={"b": 1},
@@ -77,7 +77,7 @@ def test_what_was_measured_of_the_peers_decides_between_waiting_and_growing() ->
             peer_rate=rate,
             wait_seconds=120.0,
         )
-        return weigh(given).way
+        return weigh(inputs).way
 
     assert way(1.2e9) is Way.GROW
     assert way(50e6) is Way.WAIT
@@ -99,13 +99,13 @@ def test_the_cheapest_way_is_chosen_and_no_more_travels_than_the_nodes_lack(
     run: float | None,
     wait: float | None,
 ) -> None:
-    found = weigh(
+    meeting = weigh(
         MeetingInput(size=size, held=held, pods=pods, room=room, run_seconds=run, wait_seconds=wait)
     )
-    assert found.costs[found.way] == min(found.costs.values())
-    assert all(cost >= 0 for cost in found.costs.values())
-    assert found.missing_bytes <= sum(max(size - held.get(node, 0), 0) for node in pods)
-    if found.way is Way.GROW:
+    assert meeting.costs[meeting.way] == min(meeting.costs.values())
+    assert all(cost >= 0 for cost in meeting.costs.values())
+    assert meeting.missing_bytes <= sum(max(size - held.get(node, 0), 0) for node in pods)
+    if meeting.way is Way.GROW:
         assert any(room.get(node, 0) >= size for node in pods)
 
 
@@ -118,8 +118,8 @@ def test_pods_are_expected_where_the_score_is_best_then_on_the_fullest_node() ->
     free = {"data": {GPU: 1}, "half": {GPU: 2}, "empty": {GPU: 8}, "closed": {GPU: 8}}
     nodes = frozenset({"data", "half", "empty"})
     group = PodGroup(count=4, request={GPU: 1}, nodes=nodes)
-    found = expected_nodes(groups=[group], free=free, scores={"data": 10}, scarce=GPU)
-    assert found == {"data": 1, "half": 2, "empty": 1}
+    pods_by_node = expected_nodes(groups=[group], free=free, scores={"data": 10}, scarce=GPU)
+    assert pods_by_node == {"data": 1, "half": 2, "empty": 1}
     assert free["data"] == {GPU: 1}
     large = PodGroup(count=9, request={GPU: 8}, nodes=nodes)
     assert expected_nodes(groups=[large], free=free, scores={}, scarce=GPU) == {"empty": 1}

@@ -17,9 +17,9 @@ def test_a_changed_file_behind_many_denied_ones_has_the_source_listed() -> None:
         failures={"Denied": FailureCount(files=900), "Changed": FailureCount(files=1)},
         failed=denied,
     )
-    found = failures({"n": state})
-    assert (found.count, len(found.files), found.outdated) == (901, FAILURES_KEPT, True)
-    assert not any(one.code == "Changed" for one in found.files)
+    failed = failures({"n": state})
+    assert (failed.count, len(failed.files), failed.outdated) == (901, FAILURES_KEPT, True)
+    assert not any(file.code == "Changed" for file in failed.files)
     assert not failures({"n": MountState(mount="/m", failures={"Denied": FailureCount(files=1)})}).outdated
 
 
@@ -40,6 +40,6 @@ def test_files_that_cannot_be_had_lack_in_the_share_unless_the_dataset_ignores_t
         (placement,) = placed(sizes, Want(key="x", mode="Replicate", nodes=("a",), ignores_failed=ignores))
         part = PartState(name="x", wanted_bytes=1_000, held_bytes=500, failed_bytes=300)
         state = MountState(mount="/m", manifest="d", parts=(part,))
-        found = progress(placement=placement, manifest="d", states={"a": state}, informed={"a"})
-        assert (found.counted_bytes, found.placed_bytes, found.missing_bytes) == (whole, 500, 200)
+        share = progress(placement=placement, manifest="d", states={"a": state}, informed={"a"})
+        assert (share.counted_bytes, share.placed_bytes, share.missing_bytes) == (whole, 500, 200)
     assert int(np.sum(sizes.sizes)) == 1_000

@@ -39,14 +39,14 @@ def test_what_is_placed_is_taken_once_and_no_node_is_overfull(
     nodes: dict[str, dict[str, int]], groups: Sequence[PodGroup]
 ) -> None:
     before = {name: dict(node) for name, node in nodes.items()}
-    left = place(groups=groups, free=nodes, scarce="gpu")
+    free_after = place(groups=groups, free=nodes, scarce="gpu")
     assert nodes == before
-    if left is None:
+    if free_after is None:
         return
-    assert all(value >= 0 for node in left.values() for value in node.values())
+    assert all(value >= 0 for node in free_after.values() for value in node.values())
     for resource in ("gpu", "cpu"):
-        taken = sum(before[name][resource] - left[name][resource] for name in nodes)
-        assert taken == sum(group.count * group.request[resource] for group in groups)
+        used = sum(before[name][resource] - free_after[name][resource] for name in nodes)
+        assert used == sum(group.count * group.request[resource] for group in groups)
 
 
 @settings(max_examples=150)
@@ -69,8 +69,8 @@ def test_what_finds_no_room_takes_nothing_and_the_rest_is_placed() -> None:
 
 def test_the_fullest_node_that_has_room_is_filled_first() -> None:
     free = {"a": {"gpu": 8}, "b": {"gpu": 2}}
-    left = place(groups=[PodGroup(count=1, request={"gpu": 2})], free=free, scarce="gpu")
-    assert left == {"a": {"gpu": 8}, "b": {"gpu": 0}}
+    free_after = place(groups=[PodGroup(count=1, request={"gpu": 2})], free=free, scarce="gpu")
+    assert free_after == {"a": {"gpu": 8}, "b": {"gpu": 0}}
 
 
 def test_nodes_that_a_group_may_not_use_are_left_alone() -> None:
@@ -101,33 +101,33 @@ FREE = {"empty": 8, "also empty": 8, "half": 4}
 EMPTY = frozenset({"empty", "also empty"})
 
 
-def left(
+def nodes_left(
     starting: QueuedJob,
-    *others: QueuedJob,
+    *queued: QueuedJob,
     free: Mapping[str, int] = FREE,
     sizes: Mapping[str, int] = SIZES,
 ) -> Mapping[int, frozenset[str]]:
     """What a job leaves that starts now, while others wait; it is the same while they run."""
-    found = [
+    node_sets = [
         NodesLeft(
             room=RoomTable({node: {GPU_RESOURCE: gpus} for node, gpus in free.items()}),
             capacity={node: {GPU_RESOURCE: gpus} for node, gpus in sizes.items()},
             running=running,
             waiting=waiting,
         ).of(starting, aside=frozenset(), urgent=False)
-        for running, waiting in (((), others), ([one for one in others if one is not starting], ()))
+        for running, waiting in (((), queued), ([scarce for scarce in queued if scarce is not starting], ()))
     ]
-    assert found[0] == found[1]
-    return found[0]
+    assert node_sets[0] == node_sets[1]
+    return node_sets[0]
 
 
 def test_a_small_pod_leaves_empty_nodes_to_pods_of_whole_nodes() -> None:
-    assert left(SMALL, WHOLE) == {2: EMPTY}
-    assert left(SMALL, SMALL, WHOLE) == {2: EMPTY}
+    assert nodes_left(SMALL, WHOLE) == {2: EMPTY}
+    assert nodes_left(SMALL, SMALL, WHOLE) == {2: EMPTY}
 
 
 @pytest.mark.parametrize(
-    ("starting", "others"),
+    ("starting", "queued"),
     [
         pytest.param(SMALL, [], id="there is no other job"),
         pytest.param(SMALL, [SMALL], id="the job itself is still in the queue"),
@@ -142,17 +142,19 @@ def test_a_small_pod_leaves_empty_nodes_to_pods_of_whole_nodes() -> None:
         ),
     ],
 )
-def test_no_node_is_left_where_nothing_is_gained(starting: QueuedJob, others: Sequence[QueuedJob]) -> None:
-    assert left(starting, *others) == {}
+def test_no_node_is_left_where_nothing_is_gained(starting: QueuedJob, queued: Sequence[QueuedJob]) -> None:
+    assert nodes_left(starting, *queued) == {}
 
 
 def test_nodes_are_left_by_the_size_of_the_pod_and_of_the_node() -> None:
     starting = job(pods(1, 8), pods(2, 2), pods(1, 1))
-    assert left(starting, job(pods(4, 7), name="o")) == {2: EMPTY}  # beside one GPU a pod of seven has room
+    assert nodes_left(starting, job(pods(4, 7), name="o")) == {
+        2: EMPTY
+    }  # a pod of seven GPUs fits next to a pod of one
     sizes = {"large": 8, "small": 4}
-    assert left(SMALL, job(pods(2, 4), name="o"), free=sizes, sizes=sizes) == {2: frozenset({"small"})}
-    assert left(SMALL, WHOLE, free=sizes, sizes=sizes) == {2: frozenset({"large"})}
+    assert nodes_left(SMALL, job(pods(2, 4), name="o"), free=sizes, sizes=sizes) == {2: frozenset({"small"})}
+    assert nodes_left(SMALL, WHOLE, free=sizes, sizes=sizes) == {2: frozenset({"large"})}
     only = job(pods(2, 8, nodes=frozenset({"empty"})), name="o")
-    assert left(SMALL, only) == {2: frozenset({"empty"})}
+    assert nodes_left(SMALL, only) == {2: frozenset({"empty"})}
     # A node that is not among the free ones is away.
-    assert left(SMALL, WHOLE, free={"empty": 8, "half": 4}) == {2: frozenset({"empty"})}
+    assert nodes_left(SMALL, WHOLE, free={"empty": 8, "half": 4}) == {2: frozenset({"empty"})}

@@ -81,17 +81,17 @@ def test_of_nodes_with_as_many_bytes_the_one_in_the_zone_of_the_rest_is_better()
 
 def steps_by_hand(place: Place, copies: list[CopyOnNodes], places: NodePlaces) -> float:
     """The mean over the levels of the share of data there, from the words of the module."""
-    total = sum(each.total_bytes for each in copies if each.ranked)
-    found = 0.0
+    total = sum(copy.total_bytes for copy in copies if copy.ranked)
+    nearness = 0.0
     for level in places.levels:
-        for each in copies:
+        for copy in copies:
             held = sum(
                 size
-                for node, size in each.node_bytes.items()
+                for node, size in copy.node_bytes.items()
                 if places.of[node][level] and place[level] and places.of[node][level:] == place[level:]
             )
-            found += min(held, each.total_bytes) / total if total else 0.0
-    return found / max(len(places.levels), 1)
+            nearness += min(held, copy.total_bytes) / total if total else 0.0
+    return nearness / max(len(places.levels), 1)
 
 
 @given(
@@ -111,10 +111,10 @@ def test_nearness_is_the_mean_share_of_the_data_over_the_levels(
     for place in of:
         assert nearness(place, shares=shares) == pytest.approx(steps_by_hand(place, copies, places))
     scores = scored(copies, places)
-    for one, other in itertools.combinations(places.of, 2):
-        near, far = (steps_by_hand(places.of[node], copies, places) for node in (one, other))
+    for near_node, far_node in itertools.combinations(places.of, 2):
+        near, far = (steps_by_hand(places.of[node], copies, places) for node in (near_node, far_node))
         if near > far + 1e-6:
-            assert scores.get(one, 0) >= scores.get(other, 0)
+            assert scores.get(near_node, 0) >= scores.get(far_node, 0)
 
 
 @given(
@@ -127,20 +127,20 @@ def test_the_affinity_of_other_schedulers_ranks_data_first_and_near_nodes_next(
     places = NodePlaces(keys=KEYS, of={f"n{number}": place for number, place in enumerate(of)})
     copies = [copy(**{node: size for node, size in zip(places.of, held, strict=False) if size})]
     scores = node_scores(copies)
-    own = {
+    pod_term = {
         "weight": 3,
         "preference": {"matchExpressions": [{"key": KEYS[1], "operator": "In", "values": ["b"]}]},
     }
 
     affinity = with_data(
-        {"nodeAffinity": {PREFERRED: [own]}},
+        {"nodeAffinity": {PREFERRED: [pod_term]}},
         scores=scores,
         way="preferred",
         near=near_terms(copies, places=places),
     )
     again = with_data(affinity, scores=scores, way="preferred", near=near_terms(copies, places=places))
     assert again == affinity
-    assert with_data(affinity, scores={}, way="preferred")["nodeAffinity"][PREFERRED] == [own]
+    assert with_data(affinity, scores={}, way="preferred")["nodeAffinity"][PREFERRED] == [pod_term]
 
     terms = affinity["nodeAffinity"][PREFERRED][1:]
     weights = {
@@ -151,13 +151,13 @@ def test_the_affinity_of_other_schedulers_ranks_data_first_and_near_nodes_next(
     for node in places.of:
         assert weights[node] >= 10 if node in scores else weights[node] <= NEAR_WEIGHT
     without = [node for node in places.of if node not in scores]
-    for one, other in itertools.permutations(without, 2):
+    for first, second in itertools.permutations(without, 2):
         if all(
-            shares[level].get(places.of[one][level:] if places.of[one][level] else (), 0)
-            >= shares[level].get(places.of[other][level:] if places.of[other][level] else (), 0)
+            shares[level].get(places.of[first][level:] if places.of[first][level] else (), 0)
+            >= shares[level].get(places.of[second][level:] if places.of[second][level] else (), 0)
             for level in shares
         ):
-            assert weights[one] >= weights[other]
+            assert weights[first] >= weights[second]
 
 
 def matches(term: dict[str, object], node: str, place: Place) -> bool:
@@ -165,9 +165,9 @@ def matches(term: dict[str, object], node: str, place: Place) -> bool:
     preference = term["preference"]
     assert isinstance(preference, dict)
     labels = {key: value for key, value in zip(KEYS, place, strict=True) if value}
-    return all(node in each["values"] for each in preference.get("matchFields", ())) and all(
-        each["key"] not in labels
-        if each["operator"] == "DoesNotExist"
-        else labels.get(each["key"]) in each["values"]
-        for each in preference.get("matchExpressions", ())
+    return all(node in expression["values"] for expression in preference.get("matchFields", ())) and all(
+        expression["key"] not in labels
+        if expression["operator"] == "DoesNotExist"
+        else labels.get(expression["key"]) in expression["values"]
+        for expression in preference.get("matchExpressions", ())
     )

@@ -1,4 +1,4 @@
-"""Whom agents ask in a cluster with racks, zones and regions: bytes cross a zone once, and nobody waits for ever."""
+"""Whom agents ask in a cluster with racks, zones and regions: bytes cross a zone once, and none waits without end."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -32,36 +32,39 @@ def replicated(names: Sequence[str]) -> tuple[WantPlacement, ...]:
     return placed(SIZES, want, candidates=[candidate(name) for name in names])
 
 
-def assigned(places: Mapping[str, Place], has: Mapping[str, set[int]]) -> dict[str, Assignment]:
-    agents = [agent(name, complete=sorted(has[name]), place=place) for name, place in places.items()]
+def assigned(places: Mapping[str, Place], present: Mapping[str, set[int]]) -> dict[str, Assignment]:
+    agents = [agent(name, complete=sorted(present[name]), place=place) for name, place in places.items()]
     return assign(assignment_input(SIZES, replicated(list(places)), *agents, zone=ZONE))
 
 
-def load(places: Mapping[str, Place], has: dict[str, set[int]], *, seed: int) -> list[tuple[str, str, int]]:
-    """All agents bring what they lack in a random order, and are told at random moments how the others stand; gives
-    (from, to, slot) of each transfer, where from nobody is from the source."""
+def load(
+    places: Mapping[str, Place], present: dict[str, set[int]], *, seed: int
+) -> list[tuple[str, str, int]]:
+    """All agents load their missing slots in a random order and get new assignments at random moments.
+
+    Returns (from, to, slot) of each transfer; `source` stands for the source."""
     chance, transfers = random.Random(seed), list[tuple[str, str, int]]()
-    told = assigned(places, has)
-    while any(len(held) < SLOTS for held in has.values()):
+    assignments = assigned(places, present)
+    while any(len(held) < SLOTS for held in present.values()):
         steps_open = [
             (giver, name, slot)
             for name in places
-            for slot in sorted(set(range(SLOTS)) - has[name])
+            for slot in sorted(set(range(SLOTS)) - present[name])
             for giver in [
-                *(["source"] if slots.mask_of(told[name].origin)[slot] else []),
+                *(["source"] if slots.mask_of(assignments[name].origin)[slot] else []),
                 *(
                     peer.node
-                    for peer in told[name].peers
-                    if slots.mask_of(peer.slots)[slot] and slot in has[peer.node]
+                    for peer in assignments[name].peers
+                    if slots.mask_of(peer.slots)[slot] and slot in present[peer.node]
                 ),
             ]
         ]
         assert steps_open, "everybody waits"
         giver, name, slot = chance.choice(steps_open)
-        has[name].add(slot)
+        present[name].add(slot)
         transfers.append((giver, name, slot))
         if chance.random() < 0.05:
-            told = assigned(places, has)
+            assignments = assigned(places, present)
     return transfers
 
 
@@ -83,13 +86,13 @@ def test_each_zone_and_rack_gets_a_slot_once_and_the_source_gives_it_once(
     transfers = load(places, {name: set(have) for name, have in at_first.items()}, seed=seed)
 
     for slot in range(SLOTS):
-        there = {name for name, have in at_first.items() if slot in have}
+        holders = {name for name, have in at_first.items() if slot in have}
         mine = [(giver, name) for giver, name, of in transfers if of == slot]
-        assert sum(giver == "source" for giver, _ in mine) == (0 if there else 1)
+        assert sum(giver == "source" for giver, _ in mine) == (0 if holders else 1)
         from_agents = [(giver, name) for giver, name in mine if giver != "source"]
         for level in (0, 1):
             groups = {place[level:] for place in places.values() if place[level]}
-            with_it = {places[name][level:] for name in there if places[name][level]} or (
+            with_it = {places[name][level:] for name in holders if places[name][level]} or (
                 {places[name][level:] for giver, name in mine if giver == "source"}
             )
             crossed = [name for giver, name in from_agents if steps(places[giver], places[name]) > level]
@@ -99,13 +102,13 @@ def test_each_zone_and_rack_gets_a_slot_once_and_the_source_gives_it_once(
 
 def test_an_agent_asks_its_own_zone_for_what_is_there_and_others_for_the_rest() -> None:
     places = {"a1": spot("a"), "a2": spot("a"), "b1": spot("b")}
-    found = assigned(places, {"a1": set(), "a2": {0, 1}, "b1": set(range(SLOTS))})
+    assignments = assigned(places, {"a1": set(), "a2": {0, 1}, "b1": set(range(SLOTS))})
 
-    asked = {peer.node: slots.mask_of(peer.slots) for peer in found["a1"].peers}
-    assert asked["a2"][[0, 1]].all()
-    assert not asked["b1"][[0, 1]].any()
+    slots_by_peer = {peer.node: slots.mask_of(peer.slots) for peer in assignments["a1"].peers}
+    assert slots_by_peer["a2"][[0, 1]].all()
+    assert not slots_by_peer["b1"][[0, 1]].any()
     far = {
-        name: next(slots.mask_of(peer.slots) for peer in found[name].peers if peer.node == "b1")
+        name: next(slots.mask_of(peer.slots) for peer in assignments[name].peers if peer.node == "b1")
         for name in ("a1", "a2")
     }
     # Of what neither has one of them asks the other zone, and the other one waits for that.
@@ -120,37 +123,37 @@ def test_one_without_room_is_no_gate() -> None:
         agent("a2", place=places["a2"]),
         agent("b1", complete=range(SLOTS), place=places["b1"]),
     ]
-    found = assign(assignment_input(SIZES, replicated(list(places)), *agents, zone=ZONE))
+    assignments = assign(assignment_input(SIZES, replicated(list(places)), *agents, zone=ZONE))
 
-    far = next(slots.mask_of(peer.slots) for peer in found["a2"].peers if peer.node == "b1")
+    far = next(slots.mask_of(peer.slots) for peer in assignments["a2"].peers if peer.node == "b1")
     assert far[:SLOTS].all()
 
 
 def test_peers_say_whether_they_are_in_another_zone() -> None:
     places = {"a1": spot("a"), "a2": spot("a"), "b1": spot("b"), "u1": ()}
-    found = assigned(places, {"a1": set(), "a2": {0}, "b1": set(range(4)), "u1": set(range(SLOTS))})
+    assignments = assigned(places, {"a1": set(), "a2": {0}, "b1": set(range(4)), "u1": set(range(SLOTS))})
 
-    for name, one in found.items():
-        for peer in one.peers:
+    for name, assignment in assignments.items():
+        for peer in assignment.peers:
             assert peer.cross_zone == crosses_zone(places[name], places[peer.node], level=ZONE)
 
 
 def test_many_nodes_in_zones_reach_all_slots_by_few_peers() -> None:
     places = {f"n{number:03d}": spot("abc"[number % 3]) for number in range(90)}
-    found = assigned(places, {name: set() for name in places})
+    assignments = assigned(places, {name: set() for name in places})
 
-    for name, one in found.items():
-        assert len(one.peers) <= PEERS
-        reached = np.logical_or.reduce([slots.mask_of(peer.slots) for peer in one.peers])
-        assert (reached | slots.mask_of(one.origin))[:SLOTS].all(), name
+    for name, assignment in assignments.items():
+        assert len(assignment.peers) <= PEERS
+        reached = np.logical_or.reduce([slots.mask_of(peer.slots) for peer in assignment.peers])
+        assert (reached | slots.mask_of(assignment.origin))[:SLOTS].all(), name
 
 
 def test_without_labels_agents_ask_as_if_all_were_equally_near() -> None:
     names = ["n0", "n1", "n2"]
-    has = {"n0": {0}, "n1": {1}, "n2": set[int]()}
-    plain = assigned(dict.fromkeys(names, ()), has)
+    present = {"n0": {0}, "n1": {1}, "n2": set[int]()}
+    plain = assigned(dict.fromkeys(names, ()), present)
 
-    assert plain == assigned(dict.fromkeys(names, spot("a", rack="r")), has)
+    assert plain == assigned(dict.fromkeys(names, spot("a", rack="r")), present)
 
 
 def test_what_leaves_with_a_node_goes_to_nodes_of_its_zone_as_far_as_they_have_room() -> None:
@@ -165,15 +168,15 @@ def test_what_leaves_with_a_node_goes_to_nodes_of_its_zone_as_far_as_they_have_r
             )
             for name, place in places.items()
         ]
-        agents = [replace(one, room=room) if one.node == "a2" else one for one in agents]
+        agents = [replace(view, room=room) if view.node == "a2" else view for view in agents]
 
-        found = assign(assignment_input(SIZES, (), *agents, owned=False, zone=ZONE))
+        assignments = assign(assignment_input(SIZES, (), *agents, owned=False, zone=ZONE))
 
         moved = {
             name: set(slots.members(part.slots).tolist()) & set(range(SLOTS))
-            for name, one in found.items()
-            for part in one.parts
+            for name, assignment in assignments.items()
+            for part in assignment.parts
             if part.name == MOVES
         }
         assert len(moved.get("a2", ())) == in_zone
-        assert sorted(slot for each in moved.values() for slot in each) == list(range(SLOTS))
+        assert sorted(slot for members in moved.values() for slot in members) == list(range(SLOTS))

@@ -41,11 +41,11 @@ def test_several_datasets_weigh_by_their_size() -> None:
 
 
 def test_a_node_counts_less_the_more_pods_wait_for_other_data_there() -> None:
-    both = [copy(100, n1=100, n2=80)]
-    assert node_scores(both, awaited={"n1": 0.2}) == {"n1": 10, "n2": 9}
-    assert node_scores(both, awaited={"n1": 1.0}) == {"n1": 7, "n2": 10}
-    assert node_scores(both, awaited={"n1": 1.0, "n2": 1.0}) == node_scores(both)
-    assert node_scores(both, awaited={"elsewhere": 9.0}) == node_scores(both)
+    copies = [copy(100, n1=100, n2=80)]
+    assert node_scores(copies, awaited={"n1": 0.2}) == {"n1": 10, "n2": 9}
+    assert node_scores(copies, awaited={"n1": 1.0}) == {"n1": 7, "n2": 10}
+    assert node_scores(copies, awaited={"n1": 1.0, "n2": 1.0}) == node_scores(copies)
+    assert node_scores(copies, awaited={"elsewhere": 9.0}) == node_scores(copies)
     assert node_scores([], awaited={"n1": 1.0}) == {}
 
 
@@ -79,10 +79,10 @@ def test_whatever_others_want_every_node_with_data_has_a_score_and_one_the_full(
     assert max(scores.values()) == MAX_SCORE
     assert min(scores.values()) >= 1
     # More bytes and fewer who want them are never worse.
-    for one in held:
-        for other in held:
-            if held[one] >= held[other] and awaited.get(one, 0) <= awaited.get(other, 0):
-                assert scores[one] >= scores[other]
+    for better in held:
+        for worse in held:
+            if held[better] >= held[worse] and awaited.get(better, 0) <= awaited.get(worse, 0):
+                assert scores[better] >= scores[worse]
 
 
 def test_a_job_that_starts_cold_goes_where_its_data_goes() -> None:
@@ -95,17 +95,17 @@ def test_a_job_that_starts_cold_goes_where_its_data_goes() -> None:
 def test_bytes_that_are_there_count_more_than_bytes_on_their_way() -> None:
     half = CopyOnNodes(total_bytes=100, node_bytes={"a": 100, "b": 20}, arriving={"b": 80, "c": 100})
     assert node_scores([half]) == {"a": 10, "b": 6, "c": 5}
-    other = CopyOnNodes(total_bytes=100, node_bytes={"d": 100}, arriving={"e": 100})
-    assert node_scores([preferring(half, other_copies=[other])]) == {"a": 10, "b": 6, "c": 5, "d": 5, "e": 3}
-    assert merged([half, other]) == CopyOnNodes(
+    second = CopyOnNodes(total_bytes=100, node_bytes={"d": 100}, arriving={"e": 100})
+    assert node_scores([preferring(half, other_copies=[second])]) == {"a": 10, "b": 6, "c": 5, "d": 5, "e": 3}
+    assert merged([half, second]) == CopyOnNodes(
         total_bytes=100, node_bytes={"a": 100, "b": 20, "d": 100}, arriving={"b": 80, "c": 100, "e": 100}
     )
 
 
 def test_what_preloads_brought_counts_in_full_next_to_any_copy() -> None:
-    own, other = copy(100, a=100), copy(100, b=100)
+    mine, theirs = copy(100, a=100), copy(100, b=100)
     brought = CopyOnNodes(total_bytes=100, node_bytes={"b": 60, "c": 100}, arriving={"d": 40}, brought=True)
-    near = preferring(own, other_copies=[other, brought])
+    near = preferring(mine, other_copies=[theirs, brought])
     assert node_scores([near]) == {"a": 10, "b": 6, "c": 10, "d": 2}
     assert not near.brought
     assert locality(pod_nodes=["c"], copies=[near]) == local_share(pod_nodes=["c"], copies=[near]) == 1.0
@@ -216,8 +216,8 @@ def test_the_unit_of_the_bytes_does_not_matter(node_bytes: dict[str, int], facto
 def test_locality_and_local_share_are_between_none_and_all(
     copies: list[CopyOnNodes], pods: list[str]
 ) -> None:
-    for found in (locality(pod_nodes=pods, copies=copies), local_share(pod_nodes=pods, copies=copies)):
-        assert found is None or 0 <= found <= 1 + 1e-9
+    for ratio in (locality(pod_nodes=pods, copies=copies), local_share(pod_nodes=pods, copies=copies)):
+        assert ratio is None or 0 <= ratio <= 1 + 1e-9
     best = max(node_scores(copies), key=lambda node: closeness(node=node, copies=copies), default=None)
     if best is not None and pods:
         most = locality(pod_nodes=[best] * len(pods), copies=copies)
@@ -229,8 +229,8 @@ def test_locality_and_local_share_are_between_none_and_all(
 
 def test_nodes_that_are_left_come_behind_all_others_and_data_decides_among_those() -> None:
     scores = {"left": 10, "data": 1, "elsewhere": 9}
-    found = without_left_nodes(scores, leave={"left"}, candidates=["left", "data", "none"])
-    assert found == {"data": 2, "none": 1}
+    ranked = without_left_nodes(scores, leave={"left"}, candidates=["left", "data", "none"])
+    assert ranked == {"data": 2, "none": 1}
     assert without_left_nodes({}, leave={"left"}, candidates=["left", "none"]) == {"none": 1}
 
 

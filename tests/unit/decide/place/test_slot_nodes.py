@@ -21,26 +21,26 @@ TWO = Want(key="Dataset n/two", mode="Partition", node_count=2)
 HUNDRED = totals_of([10] * 100)
 
 
-def only(found: tuple[WantPlacement, ...]) -> WantPlacement:
-    (single,) = found
+def only(placements: tuple[WantPlacement, ...]) -> WantPlacement:
+    (single,) = placements
     return single
 
 
-def masks(found: WantPlacement) -> dict[str, npt.NDArray[np.bool_]]:
-    return {node: slots.mask_of(held) for copy in found.copies for node, held in copy.nodes.items()}
+def masks(placement: WantPlacement) -> dict[str, npt.NDArray[np.bool_]]:
+    return {node: slots.mask_of(held) for copy in placement.copies for node, held in copy.nodes.items()}
 
 
 def test_a_partition_gives_every_slot_to_one_node() -> None:
-    found = only(placed(HUNDRED, TWO))
-    assert len(found.nodes) == 2
-    assert np.sum([mask[:100] for mask in masks(found).values()], axis=0).tolist() == [1] * 100
-    assert (found.wanted_bytes, found.unplaced_bytes) == (1000, 0)
-    assert all(400 <= found.bytes_for(node) <= 600 for node in found.nodes)
+    placement = only(placed(HUNDRED, TWO))
+    assert len(placement.nodes) == 2
+    assert np.sum([mask[:100] for mask in masks(placement).values()], axis=0).tolist() == [1] * 100
+    assert (placement.wanted_bytes, placement.unplaced_bytes) == (1000, 0)
+    assert all(400 <= placement.bytes_for(node) <= 600 for node in placement.nodes)
 
 
 def test_replicas_have_every_slot() -> None:
-    found = only(placed(HUNDRED, Want(key="x", mode="Replicate", node_count=3)))
-    assert [found.bytes_for(node) for node in found.nodes] == [1000] * 3
+    placement = only(placed(HUNDRED, Want(key="x", mode="Replicate", node_count=3)))
+    assert [placement.bytes_for(node) for node in placement.nodes] == [1000] * 3
 
 
 WANTS = st.builds(
@@ -68,7 +68,7 @@ def test_no_node_is_promised_more_than_it_has_room_for(
     small[len(sizes) :] = 0
     below: Below = {("p",): replace_sizes(totals, np.minimum(small, totals.sizes))}
     nodes = [candidate(name, capacity=capacity) for name in "abcd"]
-    found = placed(
+    placements = placed(
         totals,
         *(replace(want, key=str(number)) for number, want in enumerate(wants)),
         candidates=nodes,
@@ -76,10 +76,10 @@ def test_no_node_is_promised_more_than_it_has_room_for(
     )
     for node in "abcd":
         whole = np.zeros(slots.SLOTS, dtype=np.int64)
-        for one in found:
-            for copy in one.copies:
+        for placement in placements:
+            for copy in placement.copies:
                 if node in copy.nodes:
-                    held = np.where(slots.mask_of(copy.nodes[node]), one.totals.sizes, 0)
+                    held = np.where(slots.mask_of(copy.nodes[node]), placement.totals.sizes, 0)
                     whole = np.maximum(whole, held)
         assert whole.sum() <= capacity
 
@@ -103,16 +103,16 @@ def test_less_room_holds_a_subset_of_what_more_room_holds(sizes: list[int], more
 
 
 def test_copies_are_on_nodes_of_their_own() -> None:
-    found = only(placed(HUNDRED, Want(key="x", mode="Partition", copies=2, node_count=2)))
-    first, second = (set(copy.nodes) for copy in found.copies)
+    placement = only(placed(HUNDRED, Want(key="x", mode="Partition", copies=2, node_count=2)))
+    first, second = (set(copy.nodes) for copy in placement.copies)
     assert len(first) == len(second) == 2
     assert not first & second
-    assert found.wanted_bytes == 2000
+    assert placement.wanted_bytes == 2000
 
 
 def test_a_copy_without_a_node_left_is_not_made() -> None:
-    found = only(placed(HUNDRED, Want(key="x", copies=2, node_selector={"zone": "a"})))
-    assert (len(found.copies), found.eligible) == (1, 1)
+    placement = only(placed(HUNDRED, Want(key="x", copies=2, node_selector={"zone": "a"})))
+    assert (len(placement.copies), placement.eligible) == (1, 1)
 
 
 def test_a_larger_fraction_holds_what_a_smaller_one_held() -> None:
@@ -123,15 +123,15 @@ def test_a_larger_fraction_holds_what_a_smaller_one_held() -> None:
 
 
 def test_an_amount_below_the_first_block_means_nothing() -> None:
-    found = only(placed(HUNDRED, Want(key="x", subset=Subset(amount=5))))
-    assert (found.asked_bytes, found.subset_bytes, found.wanted_bytes) == (5, 0, 0)
+    placement = only(placed(HUNDRED, Want(key="x", subset=Subset(amount=5))))
+    assert (placement.asked_bytes, placement.subset_bytes, placement.wanted_bytes) == (5, 0, 0)
 
 
 def test_paths_mean_the_files_below_them() -> None:
     want = Want(key="x", node_count=1, subset=Subset(paths=("train/", "no")))
     below: Below = {("no", "train"): totals_of([10] * 3, unknown=("no",))}
-    found = only(placed(HUNDRED, want, below=below))
-    assert (found.wanted_bytes, found.totals.unknown_paths) == (30, ("no",))
+    placement = only(placed(HUNDRED, want, below=below))
+    assert (placement.wanted_bytes, placement.totals.unknown_paths) == (30, ("no",))
 
 
 def test_a_copy_keeps_its_nodes_though_others_hold_as_much() -> None:
@@ -157,52 +157,58 @@ def test_a_node_more_moves_few_slots() -> None:
 
 def test_what_does_not_fit_is_left_out_and_counted() -> None:
     totals = totals_of([GIB // 4] * 8)
-    found = only(placed(totals, Want(key="x", mode="Partition", node_count=1)))
-    assert (found.wanted_bytes, found.unplaced_bytes) == (GIB, GIB)
-    found = only(
+    placement = only(placed(totals, Want(key="x", mode="Partition", node_count=1)))
+    assert (placement.wanted_bytes, placement.unplaced_bytes) == (GIB, GIB)
+    placement = only(
         placed(
             totals,
             Want(key="x", mode="Partition", node_count=3),
             candidates=[candidate("a"), candidate("b", capacity=GIB // 2)],
         )
     )
-    assert found.wanted_bytes == GIB + GIB // 2
-    assert found.bytes_for("b") == GIB // 2
+    assert placement.wanted_bytes == GIB + GIB // 2
+    assert placement.bytes_for("b") == GIB // 2
 
 
 def test_two_wants_of_the_same_data_share_its_room() -> None:
     totals = totals_of([10] * 100)
     nodes = [candidate("a", capacity=1000)]
     first, second = Want(key="1", nodes=("a",)), Want(key="2", nodes=("a",))
-    assert [one.wanted_bytes for one in placed(totals, first, second, candidates=nodes)] == [1000, 1000]
+    assert [placement.wanted_bytes for placement in placed(totals, first, second, candidates=nodes)] == [
+        1000,
+        1000,
+    ]
     part = replace(first, subset=Subset(paths=("p",)))
     below: Below = {("p",): totals_of([0] * 50 + [10] * 50)}
     nodes = [candidate("a", capacity=700)]
-    found = placed(totals, part, second, candidates=nodes, below=below)
-    assert [one.wanted_bytes for one in found] == [500, 700]
+    placements = placed(totals, part, second, candidates=nodes, below=below)
+    assert [placement.wanted_bytes for placement in placements] == [500, 700]
 
 
 @pytest.mark.parametrize("mode", ["Partition", "Replicate"])
 def test_empty_files_are_wherever_anything_does(mode: str) -> None:
-    found = only(placed(totals_of([], empty=1), replace(TWO, mode=mode)))  # type: ignore[arg-type]
-    assert (found.wanted_bytes, found.unplaced_bytes) == (0, 0)
-    assert any(mask[0] for mask in masks(found).values())
+    placement = only(placed(totals_of([], empty=1), replace(TWO, mode=mode)))  # type: ignore[arg-type]
+    assert (placement.wanted_bytes, placement.unplaced_bytes) == (0, 0)
+    assert any(mask[0] for mask in masks(placement).values())
 
 
 def test_a_copy_keeps_its_id_and_its_nodes_when_another_one_goes() -> None:
     nodes = [candidate(name) for name in "abc"]
     three = Want(key="x", mode="Replicate", node_count=1, copies=3)
     first = only(placed(HUNDRED, three, candidates=nodes))
-    there = {copy.id: frozenset(copy.nodes) for copy in first.copies}
-    assert list(there) == ["0", "1", "2"]
-    ids = copy_ids(ids=tuple(there), count=2, in_use={"2"})
+    nodes_by_copy = {copy.id: frozenset(copy.nodes) for copy in first.copies}
+    assert list(nodes_by_copy) == ["0", "1", "2"]
+    ids = copy_ids(ids=tuple(nodes_by_copy), count=2, in_use={"2"})
     two = replace(three, copies=2, ids=ids)
-    left = only(placed(HUNDRED, two, candidates=nodes, held_before={"x": there}))
-    assert {copy.id: frozenset(copy.nodes) for copy in left.copies} == {"0": there["0"], "2": there["2"]}
+    fewer = only(placed(HUNDRED, two, candidates=nodes, held_before={"x": nodes_by_copy}))
+    assert {copy.id: frozenset(copy.nodes) for copy in fewer.copies} == {
+        "0": nodes_by_copy["0"],
+        "2": nodes_by_copy["2"],
+    }
 
 
 @pytest.mark.parametrize(
-    ("known", "count", "in_use", "expected"),
+    ("ids", "count", "in_use", "expected"),
     [
         ("", 2, "", "01"),
         ("01", 2, "1", "01"),
@@ -215,9 +221,9 @@ def test_a_copy_keeps_its_id_and_its_nodes_when_another_one_goes() -> None:
     ],
 )
 def test_copies_that_are_read_stay_and_new_ones_take_free_numbers(
-    known: str, count: int, in_use: str, expected: str
+    ids: str, count: int, in_use: str, expected: str
 ) -> None:
-    assert "".join(copy_ids(ids=tuple(known), count=count, in_use=set(in_use))) == expected
+    assert "".join(copy_ids(ids=tuple(ids), count=count, in_use=set(in_use))) == expected
 
 
 @settings(deadline=None)
@@ -237,18 +243,20 @@ def test_what_was_placed_stays_when_it_is_placed_again_with_the_same_room(
         candidate(name, capacity=100_000, free=room, held=min(held, room))
         for name, (room, held) in zip("abcdef", free, strict=False)
     ]
-    found = only(placed(totals, want, candidates=before))
+    placement = only(placed(totals, want, candidates=before))
     after = [
         replace(
-            one,
-            node=replace(one.node, held_bytes=found.bytes_for(one.node.name), free_gpus=gpus.randint(0, 2)),
+            view,
+            node=replace(
+                view.node, held_bytes=placement.bytes_for(view.node.name), free_gpus=gpus.randint(0, 2)
+            ),
         )
-        for one in before
+        for view in before
     ]
-    held = {want.key: {copy.id: frozenset(copy.nodes) for copy in found.copies}}
+    held = {want.key: {copy.id: frozenset(copy.nodes) for copy in placement.copies}}
     again = only(placed(totals, want, candidates=after, held_before=held))
     assert {copy.id: dict(copy.nodes) for copy in again.copies} == {
-        copy.id: dict(copy.nodes) for copy in found.copies
+        copy.id: dict(copy.nodes) for copy in placement.copies
     }
 
 
@@ -260,9 +268,9 @@ def test_a_copy_without_room_anywhere_stays_when_other_gpus_are_free() -> None:
         nodes = [
             candidate(name, capacity=100_000, free=room) for name, room in (("a", 1), ("b", 0), ("c", 1))
         ]
-        nodes = [replace(one, node=replace(one.node, free_gpus=gpus[one.node.name])) for one in nodes]
-        found = only(placed(totals, want, candidates=nodes, held_before={"x": before}))
-        return {copy.id: frozenset(copy.nodes) for copy in found.copies}
+        nodes = [replace(view, node=replace(view.node, free_gpus=gpus[view.node.name])) for view in nodes]
+        placement = only(placed(totals, want, candidates=nodes, held_before={"x": before}))
+        return {copy.id: frozenset(copy.nodes) for copy in placement.copies}
 
     first = place({"a": 1, "b": 0, "c": 0}, {})
     assert first

@@ -40,9 +40,9 @@ shares = st.floats(min_value=0.0, max_value=1.0)
 def test_the_slowest_resource_sets_the_rate(
     limits: dict[str, float], rate: float, bottleneck: Bottleneck
 ) -> None:
-    found = estimate(compute=10.0, **limits)
-    assert found.rate == pytest.approx(rate)
-    assert found.bottleneck is bottleneck
+    prediction = estimate(compute=10.0, **limits)
+    assert prediction.rate == pytest.approx(rate)
+    assert prediction.bottleneck is bottleneck
 
 
 @given(compute=rates, cache=rates, nic=rates, remote=rates, hit=shares, local=shares)
@@ -86,13 +86,13 @@ def test_lru_hits_agree_with_a_cache_that_is_really_run(fraction: float, readers
     for epoch in range(epochs):
         order = draw.sample(range(items), items // readers)
         for item in order:
-            found = item in cache
+            hit = item in cache
             cache[item] = None
             cache.move_to_end(item)
             if len(cache) > fraction * items:
                 cache.popitem(last=False)
             if epoch >= epochs // 2:
-                hits, reads = hits + found, reads + 1
+                hits, reads = hits + hit, reads + 1
     assert lru_hit_ratio(fraction=fraction, share=1 / readers) == pytest.approx(hits / reads, abs=0.015)
 
 

@@ -28,8 +28,8 @@ def node(name: str, zone: str, *, free: int = 100, **more: Any) -> CacheNode:
 
 
 def zones_of(plan: CopyPlan, nodes: Sequence[CacheNode]) -> list[str]:
-    zones = {each.name: each.zone[0] if each.zone else "" for each in nodes}
-    return [zones[each.name] for each in plan.nodes]
+    zones = {node.name: node.zone[0] if node.zone else "" for node in nodes}
+    return [zones[node.name] for node in plan.nodes]
 
 
 NODES = st.lists(
@@ -54,8 +54,8 @@ def test_a_partitioned_copy_is_in_one_zone_where_any_zone_can_hold_it(
     plan = plan_copy(dataset="d", dataset_bytes=SIZE, nodes=nodes, mode=Mode.PARTITION)
 
     room = Counter[str]()
-    for each in nodes:
-        room[each.zone[0] if each.zone else ""] += each.free_bytes
+    for node in nodes:
+        room[node.zone[0] if node.zone else ""] += node.free_bytes
     if max(room.values()) >= SIZE:
         assert len(set(zones_of(plan, nodes))) == 1
         assert plan.fits
@@ -65,24 +65,24 @@ def test_a_partitioned_copy_is_in_one_zone_where_any_zone_can_hold_it(
         used = list(dict.fromkeys(zones_of(plan, nodes)))
         for zone in used[:-1]:
             with_room = [
-                each.name for each in nodes if (each.zone[0] if each.zone else "") == zone and each.free_bytes
+                node.name for node in nodes if (node.zone[0] if node.zone else "") == zone and node.free_bytes
             ]
-            assert set(with_room) <= {each.name for each in plan.nodes}
+            assert set(with_room) <= {node.name for node in plan.nodes}
 
 
 @given(drawn=NODES, count=st.integers(1, 5), policy=st.sampled_from([Zones.AUTO, Zones.SPREAD]))
 def test_replicas_are_spread_over_the_zones_as_evenly_as_can_be(
     drawn: list[tuple[str, int, int]], count: int, policy: Zones
 ) -> None:
-    nodes = [replace(each, free_bytes=200 if each.free_bytes else 0) for each in nodes_from(drawn)]
+    nodes = [replace(node, free_bytes=200 if node.free_bytes else 0) for node in nodes_from(drawn)]
     plan = plan_copy(
         dataset="d", dataset_bytes=SIZE, nodes=nodes, mode=Mode.REPLICATE, node_count=count, zones=policy
     )
 
-    with_room = [each for each in nodes if each.free_bytes]
+    with_room = [node for node in nodes if node.free_bytes]
     most_even = min(
         (
-            max(Counter(each.zone for each in chosen).values())
+            max(Counter(node.zone for node in chosen).values())
             for chosen in itertools.combinations(with_room, len(plan.nodes))
             if chosen
         ),
@@ -97,12 +97,12 @@ def test_zones_change_neither_how_many_nodes_are_asked_for_nor_what_is_chosen_wi
 ) -> None:
     nodes = nodes_from(drawn)
     plan = plan_copy(dataset="d", dataset_bytes=SIZE, nodes=nodes, node_count=count, zones=policy)
-    one_zone = [replace(each, zone=("a", "eu")) for each in nodes]
-    unknown = [replace(each, zone=()) for each in nodes]
+    one_zone = [replace(node, zone=("a", "eu")) for node in nodes]
+    unknown = [replace(node, zone=()) for node in nodes]
 
-    assert len({each.name for each in plan.nodes}) == len(plan.nodes)
+    assert len({node.name for node in plan.nodes}) == len(plan.nodes)
     if count is not None:
-        assert len(plan.nodes) == min(count, sum(each.free_bytes > 0 for each in nodes))
+        assert len(plan.nodes) == min(count, sum(node.free_bytes > 0 for node in nodes))
     assert plan_copy(
         dataset="d", dataset_bytes=SIZE, nodes=one_zone, node_count=count, zones=policy
     ) == plan_copy(dataset="d", dataset_bytes=SIZE, nodes=unknown, node_count=count)
@@ -116,10 +116,10 @@ def test_what_overflows_a_zone_goes_to_the_nearest_one() -> None:
         node("b2", "b", free=30),
     ]
     plan = plan_copy(dataset="d", dataset_bytes=125, nodes=nodes, mode=Mode.PARTITION, node_count=2)
-    assert [each.name for each in plan.nodes][:1] == ["far"]  # it alone has room for all
+    assert [node.name for node in plan.nodes][:1] == ["far"]  # it alone has room for all
     small = plan_copy(dataset="d", dataset_bytes=155, nodes=nodes, mode=Mode.PARTITION)
     assert small.nodes[0].name == "a1"
-    assert {each.name for each in small.nodes} == {"a1", "b1", "b2"}
+    assert {node.name for node in small.nodes} == {"a1", "b1", "b2"}
 
 
 def test_a_copy_stays_where_it_is_read_and_where_it_is_already() -> None:
@@ -132,7 +132,7 @@ def test_a_copy_stays_where_it_is_read_and_where_it_is_already() -> None:
 
     plan = plan_copy(dataset="d", dataset_bytes=250, nodes=nodes, mode=Mode.PARTITION)
 
-    assert [each.name for each in plan.nodes] == ["a1", "b1", "a2"]
+    assert [node.name for node in plan.nodes] == ["a1", "b1", "a2"]
 
 
 def placements(
@@ -142,8 +142,8 @@ def placements(
     free: int = 200,
 ) -> tuple[WantPlacement, ...]:
     candidates = tuple(
-        replace(each, node=replace(each.node, zone=(zones[each.node.name], "eu")))
-        for each in (candidate(name, capacity=free, free=free) for name in zones)
+        replace(view, node=replace(view.node, zone=(zones[view.node.name], "eu")))
+        for view in (candidate(name, capacity=free, free=free) for name in zones)
     )
     return place(
         PlacementInput(
@@ -168,8 +168,8 @@ def test_copies_are_in_as_many_zones_as_the_policy_says(
     policy: PlacementZones, expected: dict[int, int]
 ) -> None:
     for copies, count in expected.items():
-        (found,) = placements(SIX, Want(key="x", copies=copies, zones=policy))
-        assert len({SIX[name] for name in found.nodes}) == count, (copies, found.nodes)
+        (placement,) = placements(SIX, Want(key="x", copies=copies, zones=policy))
+        assert len({SIX[name] for name in placement.nodes}) == count, (copies, placement.nodes)
 
 
 def test_a_partitioned_copy_is_in_one_zone_and_its_clone_in_another() -> None:
@@ -178,23 +178,23 @@ def test_a_partitioned_copy_is_in_one_zone_and_its_clone_in_another() -> None:
 
     first, second = placements(SIX, want, clone)
 
-    zones = [{SIX[name] for name in each.nodes} for each in (first, second)]
-    assert [len(each) for each in zones] == [1, 1]
+    zones = [{SIX[name] for name in placement.nodes} for placement in (first, second)]
+    assert [len(zone_set) for zone_set in zones] == [1, 1]
     assert zones[0] != zones[1]
 
 
 def test_a_spread_copy_has_a_node_in_each_zone() -> None:
-    (found,) = placements(SIX, Want(key="x", mode="Partition", node_count=3, zones="Spread"))
+    (placement,) = placements(SIX, Want(key="x", mode="Partition", node_count=3, zones="Spread"))
 
-    assert sorted(SIX[name] for name in found.nodes) == ["a", "b", "c"]
+    assert sorted(SIX[name] for name in placement.nodes) == ["a", "b", "c"]
 
 
 def test_a_copy_that_lost_a_node_gets_another_one_of_its_zone() -> None:
     want = Want(key="x", mode="Partition", node_count=2)
     for zone in "abc":
         held = {"x": {"0": frozenset({f"{zone}1"})}}
-        (found,) = placements(SIX, want, held=held)
-        assert sorted(found.nodes) == [f"{zone}1", f"{zone}2"]
+        (placement,) = placements(SIX, want, held=held)
+        assert sorted(placement.nodes) == [f"{zone}1", f"{zone}2"]
 
 
 @settings(max_examples=40)

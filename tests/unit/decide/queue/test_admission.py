@@ -60,7 +60,9 @@ def test_the_dataset_that_is_not_ready_names_the_reason(
         ),
     ],
 )
-def test_a_job_that_runs_is_not_told_to_wait(lost: DatasetReadiness, reason: Reason, words: str) -> None:
+def test_a_running_job_is_never_reported_as_waiting(
+    lost: DatasetReadiness, reason: Reason, words: str
+) -> None:
     decision = decide(suspended=False, datasets=[lost], runs=True)
     # What comes again by itself calls for nobody.
     assert (decision.data_ready, decision.reason) == (reason is Reason.LOADING, reason)
@@ -90,7 +92,8 @@ def test_a_job_enters_only_when_every_dataset_is_as_it_asks_and_nobody_holds_it(
 ) -> None:
     decision = decide(suspended=suspended, datasets=datasets)
     ready = all(
-        one.exists and one.readable and one.cached_ratio >= one.required_ratio - 1e-9 for one in datasets
+        dataset.exists and dataset.readable and dataset.cached_ratio >= dataset.required_ratio - 1e-9
+        for dataset in datasets
     )
     assert decision.data_ready == ready
     assert decision.admitted == (ready and not suspended)
@@ -99,6 +102,8 @@ def test_a_job_enters_only_when_every_dataset_is_as_it_asks_and_nobody_holds_it(
 
 @given(datasets=st.lists(readiness, min_size=1, max_size=5), more=parts)
 def test_more_cached_bytes_never_send_a_job_back(datasets: list[DatasetReadiness], more: float) -> None:
-    fuller = [dataclasses.replace(one, cached_ratio=max(one.cached_ratio, more)) for one in datasets]
+    fuller = [
+        dataclasses.replace(dataset, cached_ratio=max(dataset.cached_ratio, more)) for dataset in datasets
+    ]
     before = decide(suspended=False, datasets=datasets)
     assert decide(suspended=False, datasets=fuller).admitted >= before.admitted

@@ -24,7 +24,7 @@ def job(name: str, *, priority: int, waited: float = 0.0, **more: Any) -> Queued
 
 
 def order(*jobs: QueuedJob, period: float = DAY) -> str:
-    return " ".join(each.uid for each in sorted(aged(jobs, period=period), key=lambda each: each.order))
+    return " ".join(entry.uid for entry in sorted(aged(jobs, period=period), key=lambda entry: entry.order))
 
 
 def test_after_a_period_a_job_comes_before_newer_ones_of_the_next_priority() -> None:
@@ -41,9 +41,9 @@ def test_however_long_it_waits_a_job_rises_by_two_priorities_at_most() -> None:
 
 def test_a_long_wait_does_not_change_whom_a_job_may_preempt() -> None:
     (raised,) = [
-        each
-        for each in aged([job("low", priority=0, waited=DAY), job("high", priority=9)], period=DAY)
-        if each.uid == "low"
+        entry
+        for entry in aged([job("low", priority=0, waited=DAY), job("high", priority=9)], period=DAY)
+        if entry.uid == "low"
     ]
     assert (raised.priority, raised.own_priority) == (9, 0)
 

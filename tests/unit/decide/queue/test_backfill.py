@@ -35,7 +35,7 @@ LARGE = job("large", pods=8, age=0, passed=PASSED)
 def admitted(*jobs: QueuedJob, ends_in: float, holder: str = "large") -> list[str]:
     """Two nodes of four GPUs: on `b` somebody runs for `ends_in` seconds, and both are set aside for `large`."""
     runs = Occupant(key=("n", "runs"), uid="runs", priority=0, takes={"b": {GPU: 4}}, ends_in=ends_in)
-    found = schedule(
+    decision = schedule(
         waiting=[LARGE, *jobs],
         nodes=Nodes(free={"a": {GPU: 4}, "b": {GPU: 0}}, capacity={"a": {GPU: 4}, "b": {GPU: 4}}),
         holder=holder,
@@ -43,8 +43,8 @@ def admitted(*jobs: QueuedJob, ends_in: float, holder: str = "large") -> list[st
         max_passes=PASSED,
         occupants=[runs],
     )
-    assert found.holder == "large"
-    return [each.uid for each in found.admitted]
+    assert decision.holder == "large"
+    return [entry.uid for entry in decision.admitted]
 
 
 @pytest.mark.parametrize("holder", ["large", ""])
@@ -68,7 +68,7 @@ def test_nothing_fills_the_nodes_that_victims_are_about_to_leave() -> None:
         Occupant(key=("", ""), uid="", priority=0, takes={"b": {GPU: 4}}, leaves=True),
         Occupant(key=("n", "runs"), uid="runs", priority=0, takes={"c": {GPU: 4}}, ends_in=100_000.0),
     ]
-    found = schedule(
+    decision = schedule(
         waiting=[LARGE, job("short", pods=2, age=1, lasts=600)],
         nodes=Nodes(
             free={"a": {GPU: 4}, "b": {GPU: 0}, "c": {GPU: 0}}, capacity={name: {GPU: 4} for name in "abc"}
@@ -78,5 +78,5 @@ def test_nothing_fills_the_nodes_that_victims_are_about_to_leave() -> None:
         max_passes=PASSED,
         occupants=occupants,
     )
-    assert found.holder == "large"
-    assert not found.admitted
+    assert decision.holder == "large"
+    assert not decision.admitted

@@ -30,45 +30,45 @@ def order(job: Job) -> tuple[int, int]:
     return (-job.priority, job.number)
 
 
-def said(
+def order_of(
     *jobs: Job, used: dict[str, dict[str, int]] | None = None, weights: dict[str, float] | None = None
 ) -> str:
-    found = turns(jobs, order=order, used=used or {}, total=TOTAL, weights=weights or {})
-    return " ".join(f"{job.owner}{job.number}" for job in found)
+    ordered = turns(jobs, order=order, used=used or {}, total=TOTAL, weights=weights or {})
+    return " ".join(f"{job.owner}{job.number}" for job in ordered)
 
 
 MANY = [Job("a", number) for number in range(5)]
 
 
 def test_a_team_that_queues_many_jobs_does_not_go_before_one_that_comes_later() -> None:
-    assert said(*MANY, Job("b", 7), Job("b", 8)) == "a0 b7 a1 b8 a2 a3 a4"
+    assert order_of(*MANY, Job("b", 7), Job("b", 8)) == "a0 b7 a1 b8 a2 a3 a4"
 
 
 def test_who_uses_less_of_the_cluster_goes_first() -> None:
     used = {"a": {"gpu": 2}}
-    assert said(*MANY, *(Job("b", 10 + number) for number in range(4)), used=used) == (
+    assert order_of(*MANY, *(Job("b", 10 + number) for number in range(4)), used=used) == (
         "b10 b11 a0 b12 a1 b13 a2 a3 a4"
     )
 
 
 def test_a_namespace_of_twice_the_weight_gets_two_of_three_turns() -> None:
     jobs = [Job(owner, number) for owner in "ab" for number in range(30)]
-    found = turns(jobs, order=order, used={}, total=TOTAL, weights={"b": 2.0})
-    assert Counter(job.owner for job in found[:30]) == {"b": 20, "a": 10}
+    ordered = turns(jobs, order=order, used={}, total=TOTAL, weights={"b": 2.0})
+    assert Counter(job.owner for job in ordered[:30]) == {"b": 20, "a": 10}
 
 
 def test_priority_counts_inside_a_namespace_and_not_between_them() -> None:
     urgent = Job("a", 9, priority=100)
-    assert said(*MANY[:2], urgent, Job("b", 5)) == "a9 b5 a0 a1"
+    assert order_of(*MANY[:2], urgent, Job("b", 5)) == "a9 b5 a0 a1"
 
 
 def test_one_namespace_has_the_order_of_priority_and_age() -> None:
     jobs = [*MANY, Job("a", 9, priority=3)]
-    assert said(*jobs) == "a9 a0 a1 a2 a3 a4"
+    assert order_of(*jobs) == "a9 a0 a1 a2 a3 a4"
 
 
 def test_a_namespace_of_no_weight_comes_after_all_others() -> None:
-    assert said(*MANY[:2], Job("b", 5), Job("b", 6), weights={"a": 0.0}) == "b5 b6 a0 a1"
+    assert order_of(*MANY[:2], Job("b", 5), Job("b", 6), weights={"a": 0.0}) == "b5 b6 a0 a1"
 
 
 def test_the_resource_that_a_namespace_takes_most_of_is_its_share_and_pods_are_none() -> None:
@@ -76,7 +76,7 @@ def test_the_resource_that_a_namespace_takes_most_of_is_its_share_and_pods_are_n
     assert dominant_share({"other": 5}, total=TOTAL) == 0.0
     # b takes much of the CPUs, and so its turns are fewer.
     few = [Job("b", 10 + number, cpu=300) for number in range(3)]
-    assert said(*few, *MANY) == "a0 b10 a1 a2 a3 a4 b11 b12"
+    assert order_of(*few, *MANY) == "a0 b10 a1 a2 a3 a4 b11 b12"
 
 
 @settings(max_examples=100)
@@ -96,10 +96,10 @@ def test_the_resource_that_a_namespace_takes_most_of_is_its_share_and_pods_are_n
 def test_every_job_has_one_turn_and_its_namespace_keeps_its_order(
     jobs: list[Job], weights: dict[str, float]
 ) -> None:
-    found = turns(jobs, order=order, used={}, total=TOTAL, weights=weights)
-    assert sorted(job.number for job in found) == sorted(job.number for job in jobs)
+    ordered = turns(jobs, order=order, used={}, total=TOTAL, weights=weights)
+    assert sorted(job.number for job in ordered) == sorted(job.number for job in jobs)
     for owner in "abc":
-        mine = [job for job in found if job.owner == owner]
+        mine = [job for job in ordered if job.owner == owner]
         assert mine == sorted(mine, key=order)
 
 

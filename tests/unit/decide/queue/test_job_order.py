@@ -24,7 +24,7 @@ def job(name: str, *, namespace: str = "n", age: float = 0, rank: int = 0, prior
 
 
 def order(jobs: list[QueuedJob]) -> list[str]:
-    return [one.uid for one in sorted(in_rank_order(jobs), key=lambda one: one.order)]
+    return [queued.uid for queued in sorted(in_rank_order(jobs), key=lambda queued: queued.order)]
 
 
 def test_the_smaller_rank_comes_first_and_of_one_rank_the_older() -> None:
@@ -51,13 +51,13 @@ def test_ranks_of_a_namespace_move_no_job_of_another(drawn: list[tuple[str, int,
         job(f"j{number:02}", namespace=namespace, age=age, rank=rank, priority=priority)
         for number, (namespace, age, rank, priority) in enumerate(drawn)
     ]
-    before = [one.owner for one in sorted(jobs, key=lambda one: one.order)]
-    after = sorted(in_rank_order(jobs), key=lambda one: one.order)
+    before = [queued.owner for queued in sorted(jobs, key=lambda queued: queued.order)]
+    after = sorted(in_rank_order(jobs), key=lambda queued: queued.order)
     # Names break ties of age across namespaces, and move with their places: each place keeps its namespace.
-    assert [one.owner for one in after] == before
+    assert [queued.owner for queued in after] == before
     for owner in "ab":
         for priority in (0, 1):
-            ranks = [one.rank for one in after if one.owner == owner and one.priority == priority]
+            ranks = [queued.rank for queued in after if queued.owner == owner and queued.priority == priority]
             assert ranks == sorted(ranks)
 
 
@@ -69,11 +69,11 @@ def test_a_move_goes_before_or_behind_all_others_and_no_further_than_it_must() -
 
 
 def test_a_job_that_cannot_run_lends_its_age_to_no_other_one() -> None:
-    new, other = job("new", age=1000), job("other", namespace="m", age=500)
+    new, older = job("new", age=1000), job("other", namespace="m", age=500)
     for parked in (
         replace(job("parked", age=1, rank=9), possible=False),
         replace(job("parked", age=1, rank=9), data_ready=False),
         replace(job("parked", age=1, rank=9), pauses=True),
     ):
-        assert order([parked, other, new]) == ["n-parked", "m-other", "n-new"]
-    assert order([job("parked", age=1, rank=9), other, new]) == ["n-new", "m-other", "n-parked"]
+        assert order([parked, older, new]) == ["n-parked", "m-other", "n-new"]
+    assert order([job("parked", age=1, rank=9), older, new]) == ["n-new", "m-other", "n-parked"]

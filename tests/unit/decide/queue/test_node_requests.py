@@ -41,8 +41,8 @@ def usable(pods: PodGroup) -> list[str]:
 
 def asking(*jobs: QueuedJob, free: int = 1, resting: set[str] | None = None) -> list[str]:
     nodes = {"x": {GPU: free}} if free else {}
-    found = schedule(waiting=jobs, nodes=Nodes(free=nodes, capacity=nodes))
-    return [job.uid for job in askers(found, resting=resting or set())]
+    decision = schedule(waiting=jobs, nodes=Nodes(free=nodes, capacity=nodes))
+    return [job.uid for job in askers(decision, resting=resting or set())]
 
 
 def test_those_ask_that_lack_room_alone() -> None:
@@ -65,26 +65,26 @@ def test_nodes_that_came_since_a_job_asked_are_left_to_it() -> None:
     grows = Growth(base=1, pods=PodGroup(count=1, request={GPU: 1}, nodes=None))
     jobs.append(replace(waits("elastic"), growth=grows))
     created = {"old": "2026-01-01T00:00:00Z", "new": "2026-01-01T00:02:00Z"}
-    found = without_nodes_of_others(jobs, asking={"large": "2026-01-01T00:01:00Z"}, created=created)
-    assert [usable(job.groups[0]) for job in found] == [["new", "old"], ["old"], ["old"], ["old"]]
-    assert found[3].growth is not None
-    assert usable(found[3].growth.pods) == ["old"]
-    same = without_nodes_of_others(jobs, asking={"large": "2026-01-01T00:03:00Z"}, created=created)
-    assert same == jobs
+    jobs_left = without_nodes_of_others(jobs, asking={"large": "2026-01-01T00:01:00Z"}, created=created)
+    assert [usable(job.groups[0]) for job in jobs_left] == [["new", "old"], ["old"], ["old"], ["old"]]
+    assert jobs_left[3].growth is not None
+    assert usable(jobs_left[3].growth.pods) == ["old"]
+    unchanged = without_nodes_of_others(jobs, asking={"large": "2026-01-01T00:03:00Z"}, created=created)
+    assert unchanged == jobs
 
 
 def test_a_node_that_a_job_cannot_use_is_not_kept_for_it() -> None:
     jobs = [waits("large", nodes=frozenset({"gpu"})), waits("small", pods=1)]
     since, later = "2026-01-01T00:01:00Z", "2026-01-01T00:02:00Z"
-    found = without_nodes_of_others(jobs, asking={"large": since}, created={"cpu": later, "gpu": later})
-    assert usable(found[1].groups[0]) == ["cpu"]
+    jobs_left = without_nodes_of_others(jobs, asking={"large": since}, created={"cpu": later, "gpu": later})
+    assert usable(jobs_left[1].groups[0]) == ["cpu"]
 
 
 def test_who_asked_first_has_the_nodes_and_one_that_asked_later_waits_for_the_next() -> None:
     jobs = [waits("second"), waits("first")]
-    asked = {"second": "2026-01-01T00:02:00Z", "first": "2026-01-01T00:01:00Z"}
-    found = without_nodes_of_others(jobs, asking=asked, created={"x": "2026-01-01T00:03:00Z"})
-    assert [usable(job.groups[0]) for job in found] == [[], ["x"]]
+    asked_at = {"second": "2026-01-01T00:02:00Z", "first": "2026-01-01T00:01:00Z"}
+    jobs_left = without_nodes_of_others(jobs, asking=asked_at, created={"x": "2026-01-01T00:03:00Z"})
+    assert [usable(job.groups[0]) for job in jobs_left] == [[], ["x"]]
 
 
 @pytest.mark.parametrize(
@@ -103,8 +103,8 @@ def test_who_asked_first_has_the_nodes_and_one_that_asked_later_waits_for_the_ne
 def test_the_worst_condition_of_a_request_counts(
     conditions: list[tuple[str, str]], state: RequestState
 ) -> None:
-    told = [{"type": kind, "status": status, "message": kind} for kind, status in conditions]
-    assert answer_of({"status": {"conditions": told}}).state is state
+    reported = [{"type": kind, "status": status, "message": kind} for kind, status in conditions]
+    assert answer_of({"status": {"conditions": reported}}).state is state
 
 
 def test_pauses_between_requests_grow_and_are_bounded() -> None:

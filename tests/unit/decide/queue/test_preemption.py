@@ -47,11 +47,11 @@ def runs(name: str, *, on: dict[str, int], priority: int = 0, started: float = 0
 
 
 def queue(*jobs: QueuedJob, nodes: dict[str, int], occupants: list[Occupant], **more: Any) -> Schedule:
-    taken = {node: sum(each.takes.get(node, {}).get(GPU, 0) for each in occupants) for node in nodes}
+    used = {node: sum(occupant.takes.get(node, {}).get(GPU, 0) for occupant in occupants) for node in nodes}
     return schedule(
         waiting=jobs,
         nodes=Nodes(
-            free={node: {GPU: gpus - taken[node]} for node, gpus in nodes.items()},
+            free={node: {GPU: gpus - used[node]} for node, gpus in nodes.items()},
             capacity={node: {GPU: gpus} for node, gpus in nodes.items()},
         ),
         occupants=occupants,
@@ -107,7 +107,7 @@ def test_while_pods_end_that_are_enough_nobody_else_gives_way_and_their_nodes_ar
     assert (after.victims, after.holder, after.aside) == ({}, "urgent", frozenset("x"))
 
 
-def test_what_victims_leave_is_set_aside_and_they_are_told_who_took_it() -> None:
+def test_nodes_of_victims_are_set_aside_and_each_victim_is_given_the_preemptors_name() -> None:
     occupants = [runs("a", on={"x": 1})]
     after = queue(waits(), nodes={"x": 1}, occupants=occupants)
     assert (after.holder, after.aside) == ("urgent", frozenset("x"))
@@ -130,9 +130,9 @@ def test_a_deadline_says_when_room_comes() -> None:
     assert math.isinf(ends_in(started=100.0, deadline=None, now=120.0))
     room = RoomTable({"x": {GPU: 0}, "y": {GPU: 0}})
     group = [PodGroup(count=2, request={GPU: 1}, nodes=None)]
-    known = [runs("a", on={"x": 1}, ends_in=30.0), runs("b", on={"y": 1}, ends_in=70.0)]
-    assert seconds_until_room(room=room, groups=group, scarce=GPU, occupants=known) == 70.0
-    assert math.isinf(seconds_until_room(room=room, groups=group, scarce=GPU, occupants=known[:1]))
+    occupants = [runs("a", on={"x": 1}, ends_in=30.0), runs("b", on={"y": 1}, ends_in=70.0)]
+    assert seconds_until_room(room=room, groups=group, scarce=GPU, occupants=occupants) == 70.0
+    assert math.isinf(seconds_until_room(room=room, groups=group, scarce=GPU, occupants=occupants[:1]))
 
 
 @settings(deadline=None, max_examples=60)
@@ -147,17 +147,22 @@ def test_no_smaller_set_would_do(jobs: list[tuple[int, int, int]], pods: int, gp
         runs(f"j{number}", on={f"n{node}": size}, priority=level, started=number)
         for number, (node, size, level) in enumerate(jobs)
     ]
-    found = queue(waits(pods=pods, gpus=gpus), nodes=nodes, occupants=occupants)
-    chosen = tuple(each for each in occupants if each.uid in found.victims)
+    decision = queue(waits(pods=pods, gpus=gpus), nodes=nodes, occupants=occupants)
+    chosen = tuple(occupant for occupant in occupants if occupant.uid in decision.victims)
 
-    def enough(some: tuple[Occupant, ...]) -> bool:
-        left = {node: sum(each.takes.get(node, {}).get(GPU, 0) for each in some) // gpus for node in nodes}
-        return sum(left.values()) >= pods
+    def enough(subset: tuple[Occupant, ...]) -> bool:
+        places = {
+            node: sum(occupant.takes.get(node, {}).get(GPU, 0) for occupant in subset) // gpus
+            for node in nodes
+        }
+        return sum(places.values()) >= pods
 
     sets = (
-        some for count in range(1, len(occupants) + 1) for some in itertools.combinations(occupants, count)
+        subset
+        for count in range(1, len(occupants) + 1)
+        for subset in itertools.combinations(occupants, count)
     )
-    best = next((some for some in sets if enough(some)), None)
+    best = next((subset for subset in sets if enough(subset)), None)
     if best is None:
         assert not chosen
         return
@@ -168,46 +173,46 @@ def test_no_smaller_set_would_do(jobs: list[tuple[int, int, int]], pods: int, gp
 def test_with_too_many_sets_to_try_none_of_those_chosen_can_be_spared() -> None:
     candidates = [runs(f"j{number:03}", on={"x": 1 + number % 3}) for number in range(200)]
 
-    def size(each: Occupant) -> int:
-        return each.takes["x"][GPU]
+    def size(occupant: Occupant) -> int:
+        return occupant.takes["x"][GPU]
 
-    def enough(some: Any) -> bool:
-        return sum(map(size, some)) >= 100
+    def enough(subset: Any) -> bool:
+        return sum(map(size, subset)) >= 100
 
     chosen = fewest(candidates, enough=enough, weight=size, looks=50)
     assert chosen is not None
     assert enough(chosen)
-    for each in chosen:
-        assert not enough([other for other in chosen if other is not each])
+    for victim in chosen:
+        assert not enough([occupant for occupant in chosen if occupant is not victim])
     assert len(chosen) <= 35
 
 
 def test_a_victim_of_another_namespace_hears_no_name() -> None:
     occupants = [replace(runs("a", on={"x": 4}), key=("other", "a")), runs("b", on={"y": 4})]
-    found = queue(waits(pods=2, gpus=4), nodes={"x": 4, "y": 4}, occupants=occupants)
-    assert found.preemptors == {"a": "a job of another namespace", "b": "n/urgent"}
-    assert found.victims["a"].startswith("a job of another namespace took its place")
-    assert "urgent" not in found.victims["a"]
+    decision = queue(waits(pods=2, gpus=4), nodes={"x": 4, "y": 4}, occupants=occupants)
+    assert decision.preemptors == {"a": "a job of another namespace", "b": "n/urgent"}
+    assert decision.victims["a"].startswith("a job of another namespace took its place")
+    assert "urgent" not in decision.victims["a"]
 
 
 def test_jobs_that_ask_the_same_are_looked_at_once_where_nobody_gives_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: list[float] = []
+    answers: list[float] = []
 
-    def noted(**given: Any) -> float:
-        asked.append(seconds_until_room(**given))
-        return asked[-1]
+    def noted(**arguments: Any) -> float:
+        answers.append(seconds_until_room(**arguments))
+        return answers[-1]
 
     monkeypatch.setattr(preemption_module, "seconds_until_room", noted)
     many = [waits(f"w{number}", gpus=4) for number in range(50)]
     low = [runs("low", on={"x": 4}, ends_in=10.0, reload_seconds=20.0)]  # it ends before it could give way
     assert not victims(*many, nodes={"x": 4}, occupants=low)
-    assert len(asked) == 1
-    same = [runs("same", on={"x": 4}, priority=100)]
-    asked.clear()
-    assert not victims(*many, nodes={"x": 4}, occupants=same)
-    assert not asked
+    assert len(answers) == 1
+    equal_priority = [runs("same", on={"x": 4}, priority=100)]
+    answers.clear()
+    assert not victims(*many, nodes={"x": 4}, occupants=equal_priority)
+    assert not answers
 
 
 def waits_elsewhere(name: str, **more: Any) -> QueuedJob:
@@ -217,32 +222,32 @@ def waits_elsewhere(name: str, **more: Any) -> QueuedJob:
 
 def test_a_team_with_a_smaller_share_gets_no_place_that_it_would_lose_at_once() -> None:
     shares = Shares(used={"n": {GPU: 1}, "other": {}})
-    found = queue(
+    decision = queue(
         waits(), waits_elsewhere("small", priority=0), nodes={"x": 1, "y": 0}, occupants=[], shares=shares
     )
-    assert [job.uid for job in found.admitted] == ["urgent"]
+    assert [job.uid for job in decision.admitted] == ["urgent"]
     as_important = waits_elsewhere("small", priority=100)
-    found = queue(waits(), as_important, nodes={"x": 1, "y": 0}, occupants=[], shares=shares)
-    assert [job.uid for job in found.admitted] == ["small"]
+    decision = queue(waits(), as_important, nodes={"x": 1, "y": 0}, occupants=[], shares=shares)
+    assert [job.uid for job in decision.admitted] == ["small"]
 
 
 def test_a_job_that_has_waited_long_gets_no_place_that_it_would_lose_at_once() -> None:
     unready = replace(waits("unready", priority=200, may_preempt=False), data_ready=False)
     old = waits_elsewhere("old", priority=0, waited=2 * 86400.0)
     jobs = aged([unready, waits(), old], period=86400.0)
-    found = queue(*jobs, nodes={"x": 1}, occupants=[])
-    assert [job.uid for job in found.admitted] == ["urgent"]
+    decision = queue(*jobs, nodes={"x": 1}, occupants=[])
+    assert [job.uid for job in decision.admitted] == ["urgent"]
     # Nor does it use the nodes that others leave for the important one.
     ending = [runs("low", on={"y": 1}, leaves=True)]
     jobs = aged([unready, waits(pods=2), old], period=86400.0)
-    found = queue(*jobs, nodes={"x": 1, "y": 1}, occupants=ending)
-    assert ([job.uid for job in found.admitted], found.aside) == ([], frozenset("xy"))
+    decision = queue(*jobs, nodes={"x": 1, "y": 1}, occupants=ending)
+    assert ([job.uid for job in decision.admitted], decision.aside) == ([], frozenset("xy"))
 
 
 def test_what_a_preempting_job_finds_free_is_not_given_to_those_behind_it() -> None:
     low = waits_elsewhere("low", priority=0)
-    found = queue(waits(pods=2), low, nodes={"x": 1, "y": 1}, occupants=[runs("victim", on={"y": 1})])
-    assert (set(found.victims), found.admitted) == ({"victim"}, ())
+    decision = queue(waits(pods=2), low, nodes={"x": 1, "y": 1}, occupants=[runs("victim", on={"y": 1})])
+    assert (set(decision.victims), decision.admitted) == ({"victim"}, ())
 
 
 def test_pods_count_as_leaving_for_ten_minutes_and_when_they_have_ten_minutes_left() -> None:
@@ -251,8 +256,18 @@ def test_pods_count_as_leaving_for_ten_minutes_and_when_they_have_ten_minutes_le
     asked_long_ago = deleted_pods({"x": {GPU: 1}}, gone_in=year - LONGEST_WAIT - 1, grace=year)
     soon = deleted_pods({"x": {GPU: 1}}, gone_in=30.0, grace=year)
     stuck = deleted_pods({"x": {GPU: 1}}, gone_in=-86400.0)
-    assert [each.leaves for each in (asked_now, asked_long_ago, soon, stuck)] == [True, False, True, False]
-    assert [each.lingers for each in (asked_now, asked_long_ago, soon, stuck)] == [False, True, False, False]
+    assert [occupant.leaves for occupant in (asked_now, asked_long_ago, soon, stuck)] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+    assert [occupant.lingers for occupant in (asked_now, asked_long_ago, soon, stuck)] == [
+        False,
+        True,
+        False,
+        False,
+    ]
     for held in (asked_long_ago, stuck):
         occupants = [held, runs("victim", on={"y": 1})]
         assert victims(waits(), nodes={"x": 1, "y": 1}, occupants=occupants) == ["victim"]
@@ -262,12 +277,12 @@ def test_pods_count_as_leaving_for_ten_minutes_and_when_they_have_ten_minutes_le
 
 def test_the_clock_alone_ends_the_wait_for_pods_and_begins_it_again() -> None:
     grace, at = 3600.0, 0.0
-    seen: list[tuple[float, bool]] = []
-    while math.isfinite(at) and len(seen) < 9:
+    looks: list[tuple[float, bool]] = []
+    while math.isfinite(at) and len(looks) < 9:
         pods = deleted_pods({"x": {GPU: 1}}, gone_in=grace - at, grace=grace)
-        seen.append((at, pods.leaves))
+        looks.append((at, pods.leaves))
         at += pods.changes_in + 1
-    assert seen == [(0.0, True), (601.0, False), (3001.0, True), (4201.0, False)]
+    assert looks == [(0.0, True), (601.0, False), (3001.0, True), (4201.0, False)]
 
 
 def test_a_job_with_an_hour_of_grace_is_preempted_only_if_no_other_of_its_priority_is_enough() -> None:
@@ -289,16 +304,16 @@ def test_while_a_victim_takes_its_hour_no_second_one_is_ended_that_may_take_as_l
     # For ten minutes what it takes is set aside, and the job says until when that may last.
     at_first = queue(waits(), nodes=nodes, occupants=[ending(since=60.0), hour, quick])
     assert (dict(at_first.victims), at_first.holder, at_first.aside) == ({}, "urgent", frozenset("x"))
-    said = waiting_admission(at_first, "urgent").message
-    assert "pods are being ended that leave it room, by 2026-01-01T01:00:00Z at the latest" in said
+    message = waiting_admission(at_first, "urgent").message
+    assert "pods are being ended that leave it room, by 2026-01-01T01:00:00Z at the latest" in message
     # Then it takes the place of one whose pods end soon, and of none that may take as long.
     assert victims(waits(), nodes=nodes, occupants=[ending(since=900.0), hour, quick]) == ["quick"]
     later = queue(
         waits(), nodes=nodes, occupants=[ending(since=900.0), hour, runs("z", on={"z": 1}, priority=200)]
     )
     assert (dict(later.victims), later.aside) == ({}, frozenset())
-    said = waiting_admission(later, "urgent").message
-    assert "pods that are being ended have until 2026-01-01T01:00:00Z, by their termination" in said
+    message = waiting_admission(later, "urgent").message
+    assert "pods that are being ended have until 2026-01-01T01:00:00Z, by their termination" in message
     # When its end is near it is waited for again.
     at_last = queue(waits(), nodes=nodes, occupants=[ending(since=3300.0), hour, quick])
     assert (dict(at_last.victims), at_last.aside) == ({}, frozenset("x"))
@@ -315,12 +330,12 @@ def test_none_comes_before_one_that_would_end_it_and_the_rest_keep_their_order(
         replace(waits(f"j{number}", priority=priority, may_preempt=able), key=(owner, f"j{number}"))
         for number, (owner, priority, able) in enumerate(given_jobs)
     ]
-    found = before_those_they_can_end(jobs)
-    assert sorted(job.uid for job in found) == sorted(job.uid for job in jobs)
-    for place, job in enumerate(found):
-        assert not any(can_end(later, job) for later in found[place:])
+    reordered = before_those_they_can_end(jobs)
+    assert sorted(job.uid for job in reordered) == sorted(job.uid for job in jobs)
+    for place, job in enumerate(reordered):
+        assert not any(can_end(later, job) for later in reordered[place:])
     unable = [job for job in jobs if not job.may_preempt]
-    assert [job for job in found if not job.may_preempt] == unable
+    assert [job for job in reordered if not job.may_preempt] == unable
 
 
 def test_what_is_kept_for_pods_without_a_node_is_left_with_what_the_others_take() -> None:
@@ -333,9 +348,9 @@ def test_what_is_kept_for_pods_without_a_node_is_left_with_what_the_others_take(
     assert victims(
         waits(pods=4), nodes={"x": 2, "y": 2}, occupants=[runs("large", on={}, reserved=large)]
     ) == ["large"]
-    found = queue(waits(pods=4), nodes={"x": 4}, occupants=[replace(partly, leaves=True)])
-    assert not found.victims
-    assert found.holder == "urgent"
+    decision = queue(waits(pods=4), nodes={"x": 4}, occupants=[replace(partly, leaves=True)])
+    assert not decision.victims
+    assert decision.holder == "urgent"
 
 
 def test_a_job_that_holds_nothing_does_not_give_way() -> None:

@@ -60,10 +60,10 @@ def test_a_gang_that_is_said_to_fit_can_be_placed_and_takes_no_gpu_twice(
     placed = place_pods(pods=pods, free_gpus=nodes, scores={})
     assert fits(pods, nodes) == (placed is not None)
     if placed:
-        taken: Counter[str] = Counter()
+        used: Counter[str] = Counter()
         for node, gpus in zip(placed, pods, strict=True):
-            taken[node] += gpus
-        assert all(taken[node] <= nodes[node] for node in nodes)
+            used[node] += gpus
+        assert all(used[node] <= nodes[node] for node in nodes)
 
 
 def test_pods_go_to_the_best_score_then_to_the_fullest_node() -> None:
@@ -112,15 +112,15 @@ def test_a_large_job_is_not_passed_forever() -> None:
         node, gpus = running.pop(0)
         free[node] += gpus
         queue[f"small-{step}"] = job(f"small-{step}", 1, submitted=100 + step)
-        found = run_pass(*queue.values(), free=free, holder=holder, aside=aside)
-        holder, aside = found.holder, found.aside
-        queue = {one.uid: one for one in found.waiting}
-        for entering in found.admitted:
+        decision = run_pass(*queue.values(), free=free, holder=holder, aside=aside)
+        holder, aside = decision.holder, decision.aside
+        queue = {queued.uid: queued for queued in decision.waiting}
+        for entering in decision.admitted:
             if entering.uid == "large":
                 assert step > MAX_PASSES
                 return
-            rest = {name: gpus for name, gpus in free.items() if name not in aside}
-            nodes = place_pods(pods=[1], free_gpus=rest, scores={})
+            open_nodes = {name: gpus for name, gpus in free.items() if name not in aside}
+            nodes = place_pods(pods=[1], free_gpus=open_nodes, scores={})
             assert nodes is not None
             free[nodes[0]] -= 1
             running.append((nodes[0], 1))
@@ -180,23 +180,29 @@ def test_whoever_enters_is_ready_and_fits_and_who_waits_found_no_room(
         for i, (pods, priority, ready, passed) in enumerate(drawn)
     ]
     nodes = {f"n{i}": gpus for i, gpus in enumerate(free)}
-    found = run_pass(*queue, free=nodes)
-    assert all(one.ready for one in found.admitted)
-    assert sum(sum(one.pods) for one in found.admitted) <= sum(free)
-    entered = {one.uid for one in found.admitted}
-    first = min((one for one in queue if one.ready and fits(one.pods, nodes)), default=None, key=order)
-    aside = {name: gpus for name, gpus in nodes.items() if name not in found.aside}
-    if first is not None and (not found.holder or fits(first.pods, aside)):
+    decision = run_pass(*queue, free=nodes)
+    assert all(queued.ready for queued in decision.admitted)
+    assert sum(sum(queued.pods) for queued in decision.admitted) <= sum(free)
+    entered = {queued.uid for queued in decision.admitted}
+    first = min(
+        (queued for queued in queue if queued.ready and fits(queued.pods, nodes)), default=None, key=order
+    )
+    aside = {name: gpus for name, gpus in nodes.items() if name not in decision.aside}
+    if first is not None and (not decision.holder or fits(first.pods, aside)):
         assert first.uid in entered
-    for one in found.waiting:
-        later = [other for other in found.admitted if other.order > one.order]
-        if one.ready and one.possible and one.priority >= max((o.priority for o in later), default=0):
-            before = next(each.passed for each in queue if each.uid == one.uid)
-            assert one.passed == before + len(later)
+    for queued in decision.waiting:
+        later = [later_job for later_job in decision.admitted if later_job.order > queued.order]
+        if (
+            queued.ready
+            and queued.possible
+            and queued.priority >= max((o.priority for o in later), default=0)
+        ):
+            before = next(queued_before.passed for queued_before in queue if queued_before.uid == queued.uid)
+            assert queued.passed == before + len(later)
 
 
-def order(one: QueuedJob) -> Order:
-    return one.order
+def order(queued: QueuedJob) -> Order:
+    return queued.order
 
 
 @given(
@@ -209,7 +215,7 @@ def test_more_free_gpus_never_keep_a_gang_of_equal_pods_out(
     size: int, count: int, free: list[int], node: int
 ) -> None:
     def fit(gpus: list[int]) -> bool:
-        return fits([size] * count, {f"n{i}": one for i, one in enumerate(gpus)})
+        return fits([size] * count, {f"n{i}": free for i, free in enumerate(gpus)})
 
     more = [*free]
     more[node % len(free)] += 1
@@ -217,14 +223,16 @@ def test_more_free_gpus_never_keep_a_gang_of_equal_pods_out(
 
 
 def set_aside(
-    *, pods: Sequence[int], free: Mapping[str, int], size: int = 8, kept: Sequence[str] = ()
+    *, pods: Sequence[int], free: Mapping[str, int], size: int = 8, previous: Sequence[str] = ()
 ) -> tuple[str, ...]:
     """What is set aside of nodes of one size for a gang."""
 
     def holds(nodes: Sequence[str]) -> bool:
         return fits(pods, dict.fromkeys(nodes, size))
 
-    return nodes_to_set_aside(free=free, sizes=dict.fromkeys(free, size), holds=holds, previous_nodes=kept)
+    return nodes_to_set_aside(
+        free=free, sizes=dict.fromkeys(free, size), holds=holds, previous_nodes=previous
+    )
 
 
 @given(
@@ -239,10 +247,10 @@ def test_the_fewest_nodes_are_set_aside_that_hold_the_job_and_those_with_the_mos
     assert len(set(aside)) == count
     needed = next((n for n in range(len(free) + 1) if fits(pods, {f"n{i}": 8 for i in range(n)})), None)
     assert count == (needed or 0)
-    rest = [gpus for node, gpus in free.items() if node not in aside]
-    assert all(free[node] >= max(rest, default=0) for node in aside)
+    others_free = [gpus for node, gpus in free.items() if node not in aside]
+    assert all(free[node] >= max(others_free, default=0) for node in aside)
     # Chosen once and kept, whatever becomes free elsewhere.
-    assert set(set_aside(pods=pods, free=dict.fromkeys(free, 8), kept=aside)) == set(aside)
+    assert set(set_aside(pods=pods, free=dict.fromkeys(free, 8), previous=aside)) == set(aside)
 
 
 def test_sixty_four_pods_of_one_gpu_need_eight_nodes_of_eight() -> None:

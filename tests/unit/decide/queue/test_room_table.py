@@ -45,16 +45,16 @@ def test_a_gang_fits_and_is_placed_as_node_by_node(
     table = RoomTable(nodes)
     rows = table.mask(but)
     open_nodes = {node: amounts for node, amounts in nodes.items() if node not in but}
-    left = place(groups=groups, free=open_nodes, scarce="gpu")
-    assert table.fits(groups, scarce="gpu", but=rows) == (left is not None)
+    free_after = place(groups=groups, free=open_nodes, scarce="gpu")
+    assert table.fits(groups, scarce="gpu", but=rows) == (free_after is not None)
     assert now(table) == plain(nodes)
-    taken = table.take(groups, scarce="gpu", but=rows)
-    assert (taken is not None) == (left is not None)
-    wanted = {**nodes, **{node: dict(amounts) for node, amounts in (left or {}).items()}}
-    assert now(table) == plain(wanted)
-    # What is told to be taken is all that is taken, and later questions know of it.
-    assert {node for node in nodes if plain(nodes)[node] != plain(wanted)[node]} <= set(taken or ())
-    again = place(groups=groups, free={node: wanted[node] for node in open_nodes}, scarce="gpu")
+    rows_used = table.take(groups, scarce="gpu", but=rows)
+    assert (rows_used is not None) == (free_after is not None)
+    expected = {**nodes, **{node: dict(amounts) for node, amounts in (free_after or {}).items()}}
+    assert now(table) == plain(expected)
+    # Only the rows that `take` returns have changed, and later calls see them.
+    assert {node for node in nodes if plain(nodes)[node] != plain(expected)[node]} <= set(rows_used or ())
+    again = place(groups=groups, free={node: expected[node] for node in open_nodes}, scarce="gpu")
     assert table.fits(groups, scarce="gpu", but=rows) == (again is not None)
 
 
@@ -91,9 +91,9 @@ def test_what_pods_may_start_with_is_given_to_no_others_however_it_is(
     assert all(after[node] == before[node] for node in nodes if node not in theirs)
     for group in groups:
         mine = [node for node in nodes if group.nodes is None or node in group.nodes]
-        wanted = group.count * group.request.get("gpu", 0)
+        demand = group.count * group.request.get("gpu", 0)
         assert sum(before[node] - after[node] for node in mine) >= min(
-            wanted, sum(before[node] for node in mine)
+            demand, sum(before[node] for node in mine)
         )
     at_most = sum(group.count * group.request.get("gpu", 0) for group in groups)
     assert sum(before.values()) - sum(after.values()) <= at_most

@@ -20,11 +20,11 @@ def namespace(name: str, *, team: str = "", weight: str | None = None) -> Object
     return {"metadata": {"name": name, "labels": labels, "annotations": annotations}}
 
 
-def known(*namespaces: Object) -> dict[Key, Object]:
-    return {("", each["metadata"]["name"]): each for each in namespaces}
+def by_key(*namespaces: Object) -> dict[Key, Object]:
+    return {("", namespace["metadata"]["name"]): namespace for namespace in namespaces}
 
 
-THERE = known(
+THERE = by_key(
     namespace("train", team="vision"),
     namespace("tune", team="vision", weight="50"),
     namespace("vision", weight="3"),
@@ -84,9 +84,9 @@ def test_a_team_with_two_namespaces_has_one_turn() -> None:
             share=ShareOwners(label="team").of(THERE, inside),
         )
 
-    found = schedule(
+    decision = schedule(
         waiting=[job("first", "train", age=3), job("second", "tune", age=2), job("other", "alone", age=1)],
         nodes=Nodes(free={"a": {GPU: 2}}, capacity={"a": {GPU: 2}}),
         shares=Shares(used={}),
     )
-    assert [each.uid for each in found.admitted] == ["first", "other"]
+    assert [entry.uid for entry in decision.admitted] == ["first", "other"]
