@@ -39,7 +39,7 @@ def dataset(
     **conditions: bool,
 ) -> Dataset:
     """A Dataset with this much cached; `conditions` by type, Mounted unless told otherwise."""
-    told = {"Mounted": True, **conditions}
+    statuses = {"Mounted": True, **conditions}
     return Dataset.model_validate(
         {
             "spec": {"source": {"uri": "s3://bucket/prefix"}, "preload": {"enabled": preload}},
@@ -52,7 +52,7 @@ def dataset(
                 "copies": [{"id": "0", "nodes": [{"name": k, "bytes": v} for k, v in (nodes or {}).items()]}],
                 "conditions": [
                     {"type": kind, "status": str(value), "reason": "Told", "lastTransitionTime": NOW}
-                    for kind, value in told.items()
+                    for kind, value in statuses.items()
                 ],
             },
         }

@@ -109,7 +109,7 @@ class Cluster:
         for name, labels in nodes.items():
             self.server.store(NODES)["", name] = {"metadata": {"name": name, "labels": dict(labels)}}
         self._work: list[asyncio.Task[None]] = []
-        self._asked: dict[WorkKey, object] = {}
+        self._requests: dict[WorkKey, object] = {}
         self._states: dict[str, object] = {}
         self.passes = 0
         self._pass_at = 0.0
@@ -258,14 +258,14 @@ class Cluster:
                 self._states[key.name] = states
                 for dataset in list(self.server.store(DATASETS)):
                     self.context.queue.add(WorkKey(DATASETS, *dataset))
-        asked = (
+        request = (
             metadata.get("generation"),
             metadata.get("deletionTimestamp"),
             str(metadata.get("annotations")),
         )
-        known = self._asked.get(key)
-        self._asked[key] = asked
-        if known != asked or deleted:
+        previous = self._requests.get(key)
+        self._requests[key] = request
+        if previous != request or deleted:
             self.context.queue.add(key)
             if resource is PRELOADS:
                 self.context.queue.add(WorkKey(DATASETS, key.namespace, names.dataset_of(obj)))
@@ -298,8 +298,8 @@ class Cluster:
         self, name: str = "pictures", *, source: Object | None = None, **spec: Any
     ) -> None:
         """A Dataset of s3://pictures."""
-        told = {"uri": "s3://pictures", "secretRef": {"name": "keys"}, **(source or {})}
-        await self.server.create(DATASETS, obj=_object("Dataset", name, {"source": told, **spec}))
+        source_spec = {"uri": "s3://pictures", "secretRef": {"name": "keys"}, **(source or {})}
+        await self.server.create(DATASETS, obj=_object("Dataset", name, {"source": source_spec, **spec}))
 
     async def create_preload(self, name: str = "warm", **spec: Any) -> None:
         """A Preload of the Dataset."""
@@ -324,14 +324,14 @@ class Cluster:
     def condition(self, kind: str, name: str = "pictures", *, resource: Resource = DATASETS) -> Object:
         """A condition; empty while there is none."""
         conditions = self.status(name, resource=resource).get("conditions") or ()
-        return next((one for one in conditions if one["type"] == kind), {})
+        return next((condition for condition in conditions if condition["type"] == kind), {})
 
     def nodes(self, name: str = "pictures") -> dict[str, int]:
         """The nodes of a Dataset's copies, with the bytes that are there."""
         return {
             node["name"]: node["bytes"]
-            for one in self.status(name).get("copies", ())
-            for node in one["nodes"]
+            for copy in self.status(name).get("copies", ())
+            for node in copy["nodes"]
         }
 
     async def set_capacity(self, size: int, *nodes: str) -> None:
@@ -339,23 +339,23 @@ class Cluster:
         for node in nodes:
             self.engine.set_worker(name=node, capacity=size)
 
-        def known() -> bool:
+        def sizes_are_current() -> bool:
             view = self.observer.view("default")
             workers = {worker.name: worker for worker in view.workers}
             return all(
-                node in seen and seen[node].capacity_bytes == size
+                node in workers_by_node and workers_by_node[node].capacity_bytes == size
                 for node in nodes
-                for seen in (view.agents, workers)
+                for workers_by_node in (view.agents, workers)
             )
 
-        await self.until(known)
+        await self.until(sizes_are_current)
 
     def held(self) -> dict[str, int]:
         """Bytes that are on the workers that hold any."""
-        found = {
+        sizes = {
             name: sum(self.engine.holdings(worker=name).values()) for _, name in self.server.store(NODES)
         }
-        return {name: size for name, size in found.items() if size}
+        return {name: size for name, size in sizes.items() if size}
 
     async def until(self, holds: Callable[[], object], *, deadline: float = 60.0) -> None:
         """Until it holds; a failure shows the statuses."""

@@ -84,7 +84,7 @@ class Mortal:
     def __init__(self, server: Server, *, killed_after: int, latency: float = 0.0) -> None:
         self._server = server
         self._latency = latency
-        self._left = killed_after
+        self._writes_left = killed_after
         self.dead = False
 
     def __getattr__(self, name: str) -> Any:
@@ -95,8 +95,8 @@ class Mortal:
             if self.dead:
                 await asyncio.Event().wait()
             if name in {"create", "apply", "apply_status", "merge", "merge_status", "delete"}:
-                self._left -= 1
-                self.dead = self._left == 0
+                self._writes_left -= 1
+                self.dead = self._writes_left == 0
             answer = await call(*args, **more)
             if self.dead:
                 await asyncio.Event().wait()

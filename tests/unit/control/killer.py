@@ -18,7 +18,7 @@ class Killer:
 
     def __init__(self, cluster: Cluster, *, after: int) -> None:
         self.dead = asyncio.Event()
-        self._server, self._left = cluster.server, after
+        self._server, self._writes_left = cluster.server, after
         self._real = {name: getattr(cluster.server, name) for name in self.WRITES}
         for name in self.WRITES:
             setattr(cluster.server, name, partial(self._write, name))
@@ -26,8 +26,8 @@ class Killer:
     async def _write(self, verb: str, resource: Resource, /, **asked: Any) -> Any:
         if not self.dead.is_set():
             answer = await self._real[verb](resource, **asked)
-            self._left -= 1
-            if self._left > 0:
+            self._writes_left -= 1
+            if self._writes_left > 0:
                 return answer
             self.dead.set()
         return await asyncio.Event().wait()

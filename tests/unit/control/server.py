@@ -77,8 +77,8 @@ class Server:
     async def list(
         self, resource: Resource, *, keep: Callable[[Object], Object] | None = None, **_: object
     ) -> ObjectList:
-        found = copied(list(self.store(resource).values()))
-        return ObjectList(items=list(map(keep, found)) if keep else found, resource_version="1")
+        objects = copied(list(self.store(resource).values()))
+        return ObjectList(items=list(map(keep, objects)) if keep else objects, resource_version="1")
 
     async def watch(self, resource: Resource, **_: object) -> AsyncIterator[WatchEvent]:
         await asyncio.Event().wait()
@@ -89,40 +89,40 @@ class Server:
         key = (obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
         if key in self.store(resource):
             raise error(ConflictError)
-        made = copied(obj)
+        created = copied(obj)
         number = next(self._numbers)
         # Of equal length: of jobs made in one second the order is that of their ids.
         uid = f"uid-{number:06}"
-        made["metadata"] |= {"uid": uid, "generation": 1, "creationTimestamp": utc_now()}
+        created["metadata"] |= {"uid": uid, "generation": 1, "creationTimestamp": utc_now()}
         if resource is PERSISTENT_VOLUMES:
-            made["status"] = {"phase": "Available"}
-        return self._written("create", resource, key, made)
+            created["status"] = {"phase": "Available"}
+        return self._written("create", resource, key, created)
 
     async def apply(self, resource: Resource, *, obj: Object, dry_run: bool = False) -> Object:
         key = (obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
-        known = self.store(resource).get(key)
-        if known is None:
+        live = self.store(resource).get(key)
+        if live is None:
             return await self.create(resource, obj=obj)
-        return self._written("apply", resource, key, _merged(known, obj))
+        return self._written("apply", resource, key, _merged(live, obj))
 
     async def apply_status(self, resource: Resource, *, obj: Object) -> Object:
         key = (obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
-        known = self.store(resource).get(key)
-        if known is None or known["metadata"]["uid"] != obj["metadata"]["uid"]:
+        live = self.store(resource).get(key)
+        if live is None or live["metadata"]["uid"] != obj["metadata"]["uid"]:
             raise error(NotFoundError)
-        return self._written("status", resource, key, {**known, "status": copied(obj["status"])})
+        return self._written("status", resource, key, {**live, "status": copied(obj["status"])})
 
     async def merge(
         self, resource: Resource, *, name: str, namespace: str | None = None, patch: Mapping[str, Any]
     ) -> Object:
         key = (namespace or "", name)
-        known = self.store(resource).get(key)
-        if known is None:
+        live = self.store(resource).get(key)
+        if live is None:
             raise error(NotFoundError)
-        wanted = patch.get("metadata", {}).get("resourceVersion")
-        if wanted is not None and wanted != known["metadata"]["resourceVersion"]:
+        version = patch.get("metadata", {}).get("resourceVersion")
+        if version is not None and version != live["metadata"]["resourceVersion"]:
             raise error(ConflictError)
-        return self._written("merge", resource, key, _merged(known, patch))
+        return self._written("merge", resource, key, _merged(live, patch))
 
     async def merge_status(
         self, resource: Resource, *, name: str, namespace: str | None = None, patch: Mapping[str, Any]
@@ -140,11 +140,11 @@ class Server:
     ) -> bool:
         self.refuse("delete", resource)
         key = (namespace or "", name)
-        known = self.store(resource).get(key)
-        if known is None:
+        live = self.store(resource).get(key)
+        if live is None:
             return False
-        metadata = {**known["metadata"], "deletionTimestamp": utc_now()}
-        self._written("delete", resource, key, {**known, "metadata": metadata})
+        metadata = {**live["metadata"], "deletionTimestamp": utc_now()}
+        self._written("delete", resource, key, {**live, "metadata": metadata})
         return True
 
     async def request_token(self, *, namespace: str, account: str, audience: str, seconds: int) -> str:
@@ -157,38 +157,41 @@ class Server:
         pass
 
     def _written(self, verb: str, resource: Resource, key: Key, obj: Object) -> Object:
-        known = self.store(resource).get(key)
+        live = self.store(resource).get(key)
         metadata = {**obj["metadata"], "resourceVersion": str(next(self._numbers))}
-        if known is not None and known.get("spec") != obj.get("spec"):
-            metadata["generation"] = known["metadata"].get("generation", 1) + 1
-        made = {**copied(obj), "metadata": metadata}
-        self.play(resource, made)
+        if live is not None and live.get("spec") != obj.get("spec"):
+            metadata["generation"] = live["metadata"].get("generation", 1) + 1
+        written = {**copied(obj), "metadata": metadata}
+        self.play(resource, written)
         if resource is not EVENTS:
             self.writes.append(f"{verb} {resource.kind} {'/'.join(filter(None, key))}")
-        gone = bool(metadata.get("deletionTimestamp")) and not metadata.get("finalizers")
-        if gone:
+        is_gone = bool(metadata.get("deletionTimestamp")) and not metadata.get("finalizers")
+        if is_gone:
             self.store(resource).pop(key, None)
         else:
-            self.store(resource)[key] = made
-        self.on_change(resource, made, gone)
-        return copied(made)
+            self.store(resource)[key] = written
+        self.on_change(resource, written, is_gone)
+        return copied(written)
 
-    def play(self, resource: Resource, made: Object) -> None:
+    def play(self, resource: Resource, workload: Object) -> None:
         """What the controllers of Kubernetes make of an object that was written, at once."""
         if resource is STATEFUL_SETS:
-            replicas = made["spec"]["replicas"]
-            made["status"] = {"observedGeneration": made["metadata"]["generation"], "replicas": replicas}
+            replicas = workload["spec"]["replicas"]
+            workload["status"] = {
+                "observedGeneration": workload["metadata"]["generation"],
+                "replicas": replicas,
+            }
         if resource is JOBS:
-            made["status"] = {"conditions": [{"type": self.jobs_end_as, "status": "True"}]}
+            workload["status"] = {"conditions": [{"type": self.jobs_end_as, "status": "True"}]}
 
 
-def _merged(known: Any, patch: Any) -> Any:
-    if not isinstance(known, dict) or not isinstance(patch, Mapping):
+def _merged(before: Any, patch: Any) -> Any:
+    if not isinstance(before, dict) or not isinstance(patch, Mapping):
         return copied(patch)
-    found = dict(known)
+    merged = dict(before)
     for name, value in patch.items():
         if value is None:
-            found.pop(name, None)
+            merged.pop(name, None)
         else:
-            found[name] = _merged(found.get(name), value)
-    return found
+            merged[name] = _merged(merged.get(name), value)
+    return merged

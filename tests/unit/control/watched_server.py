@@ -55,17 +55,19 @@ class WatchedServer(Server):
         resource: Resource,
         *,
         keep: Callable[[Object], Object] | None = None,
-        **asked: Any,
+        **options: Any,
     ) -> ObjectList:
         if self._problem is not None:
             raise self._problem
-        namespace = asked.get("namespace")
+        namespace = options.get("namespace")
         self.lists[resource.plural] = self.lists.get(resource.plural, 0) + 1
-        found = [copied(obj) for key, obj in self.store(resource).items() if namespace in (None, key[0])]
-        return ObjectList(items=list(map(keep, found)) if keep else found, resource_version=self._version())
+        objects = [copied(obj) for key, obj in self.store(resource).items() if namespace in (None, key[0])]
+        return ObjectList(
+            items=list(map(keep, objects)) if keep else objects, resource_version=self._version()
+        )
 
-    async def watch(self, resource: Resource, **asked: Any) -> AsyncIterator[WatchEvent]:
-        namespace, heard, cuts = asked.get("namespace"), int(asked["resource_version"]), self._cuts
+    async def watch(self, resource: Resource, **options: Any) -> AsyncIterator[WatchEvent]:
+        namespace, heard, cuts = options.get("namespace"), int(options["resource_version"]), self._cuts
         if self._problem is not None:
             raise self._problem
         if heard < self._oldest:
@@ -92,11 +94,13 @@ class WatchedServer(Server):
         return str(next(self._numbers))
 
     def _written(self, verb: str, resource: Resource, key: Key, obj: Object) -> Object:
-        made = super()._written(verb, resource, key, obj)
-        event = WatchEvent(type="MODIFIED" if key in self.store(resource) else "DELETED", object=copied(made))
+        written = super()._written(verb, resource, key, obj)
+        event = WatchEvent(
+            type="MODIFIED" if key in self.store(resource) else "DELETED", object=copied(written)
+        )
         self._events.append((resource, event))
         self._tell()
-        return made
+        return written
 
     def _tell(self) -> None:
         before, self._changed = self._changed, asyncio.Event()

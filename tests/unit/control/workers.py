@@ -34,33 +34,33 @@ class MortalServer(Server):
 
     async def create(self, *args: Any, **more: Any) -> Object:
         await self._alive()
-        made = await super().create(*args, **more)
+        written = await super().create(*args, **more)
         await self._alive()
-        return made
+        return written
 
     async def apply(self, *args: Any, **more: Any) -> Object:
         await self._alive()
-        made = await super().apply(*args, **more)
+        written = await super().apply(*args, **more)
         await self._alive()
-        return made
+        return written
 
     async def apply_status(self, *args: Any, **more: Any) -> Object:
         await self._alive()
-        made = await super().apply_status(*args, **more)
+        written = await super().apply_status(*args, **more)
         await self._alive()
-        return made
+        return written
 
     async def merge(self, *args: Any, **more: Any) -> Object:
         await self._alive()
-        made = await super().merge(*args, **more)
+        written = await super().merge(*args, **more)
         await self._alive()
-        return made
+        return written
 
     async def delete(self, *args: Any, **more: Any) -> bool:
         await self._alive()
-        made = await super().delete(*args, **more)
+        is_deleted = await super().delete(*args, **more)
         await self._alive()
-        return made
+        return is_deleted
 
     async def _alive(self) -> None:
         if self.dies_after is not None and len(self.writes) >= self.dies_after:
@@ -144,7 +144,7 @@ class WorkersCluster(Cluster):
     async def create_dataset(
         self, name: str = "pictures", *, source: Object | None = None, **spec: Any
     ) -> None:
-        told = {"uri": "s3://pictures", "secretRef": {"name": "keys"}, **(source or {})}
+        source_spec = {"uri": "s3://pictures", "secretRef": {"name": "keys"}, **(source or {})}
         await Server.create(
             self.server,
             DATASETS,
@@ -152,7 +152,7 @@ class WorkersCluster(Cluster):
                 "apiVersion": names.API_VERSION,
                 "kind": "Dataset",
                 "metadata": {"name": name, "namespace": "n"},
-                "spec": {"source": told, **spec},
+                "spec": {"source": source_spec, **spec},
             },
         )
 
@@ -172,15 +172,16 @@ class WorkersCluster(Cluster):
 
     def workers(self) -> dict[str, str]:
         """The state of each worker, as the CacheCluster's status says."""
-        found = self.status(names.DEFAULT_CACHE_CLUSTER, resource=CACHE_CLUSTERS).get("workers", ())
-        return {worker["node"]: worker["state"] for worker in found}
+        workers = self.status(names.DEFAULT_CACHE_CLUSTER, resource=CACHE_CLUSTERS).get("workers", ())
+        return {worker["node"]: worker["state"] for worker in workers}
 
     def worker_nodes(self) -> set[str]:
         """The nodes with the StatefulSet of a worker."""
         annotations = (
-            one["metadata"].get("annotations") or {} for one in self.server.store(STATEFUL_SETS).values()
+            stateful_set["metadata"].get("annotations") or {}
+            for stateful_set in self.server.store(STATEFUL_SETS).values()
         )
-        return {one[names.ANNOTATION_NODE] for one in annotations if names.ANNOTATION_NODE in one}
+        return {notes[names.ANNOTATION_NODE] for notes in annotations if names.ANNOTATION_NODE in notes}
 
     async def until_workers(self, expected: str) -> None:
         """Until there are workers on these nodes, all Ready, and none elsewhere."""

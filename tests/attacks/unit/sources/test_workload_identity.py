@@ -92,6 +92,6 @@ async def test_a_service_that_redirects_is_shown_no_token_elsewhere(world: World
         world.service.failure = (307, elsewhere.endpoint + "/")
         await world.reader()
         await world.dataset()
-        message = await world.told("IdentityRefused")
+        message = await world.message_for("IdentityRefused")
     assert "redirects (307), and no token is shown to another host" in message
     assert elsewhere.asked == []

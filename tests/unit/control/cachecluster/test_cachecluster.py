@@ -32,7 +32,7 @@ def node(name: str, *, labels: dict[str, str] | None = None, taints: list[Any] |
 def chosen(*nodes: Any, present: tuple[str, ...] = (), **spec: Any) -> list[str]:
     return choose_nodes(
         spec=CacheClusterSpec.model_validate(spec),
-        nodes={each["metadata"]["name"]: each for each in nodes},
+        nodes={node["metadata"]["name"]: node for node in nodes},
         present=present,
     )
 
@@ -71,7 +71,7 @@ def test_new_workers_go_where_gpus_are() -> None:
 def test_new_workers_go_to_the_zones_with_the_fewest() -> None:
     nodes = {name: node(name) for name in "abcdef"}
     zones = dict(zip("abcdef", [("x",), ("x",), ("x",), ("y",), ("y",), ("z",)], strict=True))
-    found = {
+    nodes_by_count = {
         count: choose_nodes(
             spec=CacheClusterSpec(replicas=count),
             nodes=nodes,
@@ -80,26 +80,26 @@ def test_new_workers_go_to_the_zones_with_the_fewest() -> None:
         )
         for count in (2, 3, 4)
     }
-    assert found == {2: ["a", "d"], 3: ["a", "d", "f"], 4: ["a", "b", "d", "f"]}
+    assert nodes_by_count == {2: ["a", "d"], 3: ["a", "d", "f"], 4: ["a", "b", "d", "f"]}
 
 
 def test_a_worker_that_is_asked_for_again_starts_though_the_master_lists_the_old_one_as_lost() -> None:
     now, before = "2026-01-01T00:00:10Z", "2025-12-31T00:00:00Z"
-    known = CacheClusterStatus(
+    status = CacheClusterStatus(
         workers=[CacheWorker(node="a", state="Ready"), CacheWorker(node="b", state="Lost")]
     )
-    made = {"a": NOW, "b": NOW, "c": NOW, "old": before}
-    starting = starting_nodes(wanted=["a", "b", "c", "d", "old"], made=made, known=known, now=now)
+    created = {"a": NOW, "b": NOW, "c": NOW, "old": before}
+    starting = starting_nodes(wanted=["a", "b", "c", "d", "old"], made=created, known=status, now=now)
     assert starting == {"c", "d"}
     # By a clock that is a year behind the API server's, no worker starts for a year.
     behind = "2025-01-01T00:00:10Z"
-    assert starting_nodes(wanted=["c", "d"], made=made, known=known, now=behind) == {"d"}
+    assert starting_nodes(wanted=["c", "d"], made=created, known=status, now=behind) == {"d"}
     states = worker_states(
         wanted=["a", "c"], workers=[worker("a"), worker("c", live=False)], starting=starting
     )
     assert [(state.node, state.state) for state in states] == [("a", "Ready"), ("c", "Pending")]
-    found = readiness(workers=states, fuse=FuseView(), namespace="n")
-    assert (found.reason, found.message) == ("WorkersStarting", "1 of 2 cache workers are registered")
+    condition = readiness(workers=states, fuse=FuseView(), namespace="n")
+    assert (condition.reason, condition.message) == ("WorkersStarting", "1 of 2 cache workers are registered")
 
 
 def test_a_worker_is_pending_ready_or_lost() -> None:
@@ -118,9 +118,9 @@ def test_a_worker_is_pending_ready_or_lost() -> None:
 
 def test_a_cache_that_has_never_answered_starts() -> None:
     states = worker_states(wanted=["a"], workers=[])
-    found = readiness(workers=states, fuse=FuseView(), namespace="n", failure="no route", starting=True)
-    assert (found.status, found.reason) == ("False", "CacheStarting")
-    assert found.message.endswith("does not answer yet: no route")
+    condition = readiness(workers=states, fuse=FuseView(), namespace="n", failure="no route", starting=True)
+    assert (condition.status, condition.reason) == ("False", "CacheStarting")
+    assert condition.message.endswith("does not answer yet: no route")
 
 
 READINESS = {
@@ -136,37 +136,37 @@ READINESS = {
 def test_the_cache_is_ready_when_master_workers_and_clients_are(reason: str) -> None:
     workers, fuse, failure = READINESS[reason]
     states = worker_states(wanted=["a"], workers=workers)
-    found = readiness(workers=states, fuse=fuse, namespace="cache-home", failure=failure)
-    assert (found.reason, found.status) == (reason, "True" if reason == "AllReady" else "False")
+    condition = readiness(workers=states, fuse=fuse, namespace="cache-home", failure=failure)
+    assert (condition.reason, condition.status) == (reason, "True" if reason == "AllReady" else "False")
 
 
 def test_a_cache_that_serves_stays_ready_while_a_worker_starts_leaves_or_is_lost() -> None:
     one_of_two = worker_states(wanted=["a", "b"], workers=[worker("a")])
-    found = readiness(workers=one_of_two, fuse=FuseView(), namespace="n", was_ready=True)
-    assert (found.status, found.reason) == ("True", "WorkersStarting")
+    condition = readiness(workers=one_of_two, fuse=FuseView(), namespace="n", was_ready=True)
+    assert (condition.status, condition.reason) == ("True", "WorkersStarting")
     going_on = progress(workers=one_of_two, fuse=FuseView(), namespace="n")
     assert (going_on.type, going_on.status, going_on.reason) == ("Progressing", "True", "WorkersStarting")
 
     lost = worker_states(wanted=["a", "b"], workers=[worker("a"), worker("b", live=False)])
-    found = readiness(workers=lost, fuse=FuseView(), namespace="n", was_ready=True)
-    assert (found.status, found.reason) == ("True", "WorkerLost")
+    condition = readiness(workers=lost, fuse=FuseView(), namespace="n", was_ready=True)
+    assert (condition.status, condition.reason) == ("True", "WorkerLost")
     going_on = progress(workers=lost, fuse=FuseView(), namespace="n")
     assert (going_on.status, going_on.reason) == ("False", "WorkerLost")
     assert "lost: b" in going_on.message
 
-    there = worker_states(wanted=["a"], workers=[worker("a")])
+    ready = worker_states(wanted=["a"], workers=[worker("a")])
     leaving = [CacheWorker(node="b", state="Draining")]
-    found = readiness(workers=there, fuse=FuseView(), namespace="n", draining=leaving)
-    assert (found.status, found.reason) == ("True", "AllReady")
-    going_on = progress(workers=there, fuse=FuseView(), namespace="n", draining=leaving)
+    condition = readiness(workers=ready, fuse=FuseView(), namespace="n", draining=leaving)
+    assert (condition.status, condition.reason) == ("True", "AllReady")
+    going_on = progress(workers=ready, fuse=FuseView(), namespace="n", draining=leaving)
     assert (going_on.status, going_on.reason) == ("True", "WorkersLeaving")
     assert "draining: b" in going_on.message
 
 
 def test_a_cache_without_any_worker_serves_nobody_whatever_it_was_before() -> None:
     none_left = worker_states(wanted=["a"], workers=[worker("a", live=False)])
-    found = readiness(workers=none_left, fuse=FuseView(), namespace="n", was_ready=True)
-    assert (found.status, found.reason) == ("False", "WorkerLost")
+    condition = readiness(workers=none_left, fuse=FuseView(), namespace="n", was_ready=True)
+    assert (condition.status, condition.reason) == ("False", "WorkerLost")
 
 
 def test_who_lost_a_worker_is_sent_to_the_namespace_of_its_pods() -> None:
@@ -178,9 +178,9 @@ def test_who_lost_a_worker_is_sent_to_the_namespace_of_its_pods() -> None:
 
 
 def test_a_cache_without_a_node_says_what_to_change() -> None:
-    found = readiness(workers=[], fuse=FuseView(), namespace="cache-home")
-    assert found.reason == "NoCacheNode"
-    assert "spec.nodeSelector" in found.message
+    condition = readiness(workers=[], fuse=FuseView(), namespace="cache-home")
+    assert condition.reason == "NoCacheNode"
+    assert "spec.nodeSelector" in condition.message
 
 
 def blueprint(**spec: Any) -> Blueprint:
@@ -232,15 +232,15 @@ def test_the_agent_in_a_workers_pod_sees_what_the_worker_sees_as_the_same_user()
 def test_the_agents_command_line_is_one_that_it_takes() -> None:
     plan = blueprint()
     pod = cache_children.worker(plan, node="n1")["spec"]["template"]["spec"]
-    for made in (pod["containers"][1], pod["initContainers"][0]):
-        assert made["args"][0] == "agent"
-        command = agent_command.commands[made["args"][1]]
-        given = {entry["name"] for entry in made["env"]}
+    for container_spec in (pod["containers"][1], pod["initContainers"][0]):
+        assert container_spec["args"][0] == "agent"
+        command = agent_command.commands[container_spec["args"][1]]
+        variables = {entry["name"] for entry in container_spec["env"]}
         required = [option for option in command.params if option.required]
         assert required
-        assert all(isinstance(option.envvar, str) and option.envvar in given for option in required)
-        known = {option.envvar for option in command.params if isinstance(option.envvar, str)}
-        assert given <= {*known, "NODE_NAME"}
+        assert all(isinstance(option.envvar, str) and option.envvar in variables for option in required)
+        options = {option.envvar for option in command.params if isinstance(option.envvar, str)}
+        assert variables <= {*options, "NODE_NAME"}
 
 
 def test_resources_of_the_agents_can_be_set() -> None:
@@ -278,9 +278,9 @@ def test_everyone_knows_the_master_by_the_name_of_its_pod() -> None:
 
 
 def test_a_worker_is_pinned_to_its_node_and_named_after_it() -> None:
-    made = cache_children.worker(blueprint(), node="n1")
-    assert made["metadata"]["name"] == "default-worker-n1"
-    affinity = made["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    worker = cache_children.worker(blueprint(), node="n1")
+    assert worker["metadata"]["name"] == "default-worker-n1"
+    affinity = worker["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
     (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert term["matchFields"] == [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]
 
@@ -293,15 +293,15 @@ def test_a_change_of_properties_restarts_every_process() -> None:
         lambda plan: cache_children.worker(plan, node="n1"),
     ):
         hashes = {
-            made["spec"]["template"]["metadata"]["annotations"]["tdcs.io/config-hash"]
-            for made in (make(before), make(after))
+            workload["spec"]["template"]["metadata"]["annotations"]["tdcs.io/config-hash"]
+            for workload in (make(before), make(after))
         }
         assert len(hashes) == 2
 
 
 def test_the_users_jvm_options_come_last_so_that_they_win() -> None:
-    made = cache_children.worker(blueprint(worker={"jvmOptions": ["-Xmx4g"]}), node="n1")
-    assert env(made)["ALLUXIO_JAVA_OPTS"].endswith(" -Xmx4g")
+    worker = cache_children.worker(blueprint(worker={"jvmOptions": ["-Xmx4g"]}), node="n1")
+    assert env(worker)["ALLUXIO_JAVA_OPTS"].endswith(" -Xmx4g")
 
 
 def test_every_pod_pulls_its_image_with_the_secrets_it_is_given() -> None:
@@ -319,12 +319,12 @@ def test_every_pod_pulls_its_image_with_the_secrets_it_is_given() -> None:
 def test_every_pod_of_the_cache_has_its_priority_class_and_tolerations() -> None:
     taints = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
     plan = blueprint(priorityClassName="system-node-critical", tolerations=taints)
-    for made in (
+    for workload in (
         cache_children.master(plan),
         cache_children.worker(plan, node="n1"),
         stock_client.daemon_set(plan),
     ):
-        pod = made["spec"]["template"]["spec"]
+        pod = workload["spec"]["template"]["spec"]
         assert (pod["priorityClassName"], pod["tolerations"]) == ("system-node-critical", taints)
     assert "priorityClassName" not in cache_children.master(blueprint())["spec"]["template"]["spec"]
 
@@ -338,10 +338,10 @@ def test_a_cache_is_root_only_to_read_whatever_a_shared_folder_has_and_the_disk_
     ):
         plan = blueprint(sourceFolders=folders, folderAccess={"asRoot": as_root})
         pod = cache_children.worker(plan, node="n1")["spec"]["template"]["spec"]
-        made = [*pod["containers"], container(cache_children.master(plan))]
-        assert {one["securityContext"]["runAsUser"] for one in made} == {user}
-        given = {entry["name"]: entry.get("value") for entry in pod["initContainers"][0]["env"]}
-        assert given["TDCS_USER"] == str(user)
+        containers = [*pod["containers"], container(cache_children.master(plan))]
+        assert {entry["securityContext"]["runAsUser"] for entry in containers} == {user}
+        variables = {entry["name"]: entry.get("value") for entry in pod["initContainers"][0]["env"]}
+        assert variables["TDCS_USER"] == str(user)
         (owner,) = cache_children.master(plan)["spec"]["template"]["spec"]["initContainers"]
         assert owner["command"][:4] == ["/bin/chown", "-R", "-h", f"{user}:{user}"]
 
@@ -351,8 +351,8 @@ def test_a_cache_is_in_the_groups_that_may_read_its_shared_folders() -> None:
     access = {"groups": [2000, 1500]}
     for folders, groups in ((["/data/nfs"], [1500, 2000]), ([], None)):
         plan = blueprint(sourceFolders=folders, folderAccess=access)
-        for made in (cache_children.master(plan), cache_children.worker(plan, node="n1")):
-            context = made["spec"]["template"]["spec"]["securityContext"]
+        for workload in (cache_children.master(plan), cache_children.worker(plan, node="n1")):
+            context = workload["spec"]["template"]["spec"]["securityContext"]
             assert context.get("supplementalGroups") == groups
             assert context["fsGroup"] == 65532
 
@@ -372,8 +372,10 @@ def test_pods_ask_for_the_memory_that_their_jvm_may_take() -> None:
     assert requests(cache_children.master(plan))["memory"] == f"{384 + 128 + 192}Mi"
     in_memory = blueprint(storage={"tiers": [{"medium": "MEM", "capacity": "4Gi"}]})
     assert requests(cache_children.worker(in_memory, node="n"))["memory"] == f"{4096 + 192 + 512 + 192}Mi"
-    own = {"limits": {"memory": "9Gi"}}
-    assert container(stock_client.daemon_set(blueprint(fuse={"resources": own})))["resources"] == own
+    resources = {"limits": {"memory": "9Gi"}}
+    assert (
+        container(stock_client.daemon_set(blueprint(fuse={"resources": resources})))["resources"] == resources
+    )
 
 
 def test_the_journal_is_where_it_is_asked_for() -> None:
@@ -390,19 +392,19 @@ def test_source_folders_are_seen_read_only_and_by_agents_alone() -> None:
     plan = blueprint(sourceFolders=["/mnt/nfs"], nodeSelector={"gpu": "yes"})
     worker = cache_children.worker(plan, node="n")["spec"]["template"]["spec"]
     master = cache_children.master(plan)["spec"]["template"]["spec"]
-    (volume,) = [one for one in worker["volumes"] if one["name"] == "source-0"]
+    (volume,) = [entry for entry in worker["volumes"] if entry["name"] == "source-0"]
     mounts = [
-        (each["name"], mount)
+        (entry["name"], mount)
         for pod in (worker, master)
-        for each in (*pod["initContainers"], *pod["containers"])
-        for mount in each["volumeMounts"]
+        for entry in (*pod["initContainers"], *pod["containers"])
+        for mount in entry["volumeMounts"]
         if mount["name"] == "source-0"
     ]
     ((name, mount),) = mounts
     assert name == "agent"
     assert volume["hostPath"]["path"] == mount["mountPath"] == "/mnt/nfs"
     assert mount["readOnly"] is True
-    assert not [one for one in master["volumes"] if one["name"] == "source-0"]
+    assert not [entry for entry in master["volumes"] if entry["name"] == "source-0"]
     assert "nodeSelector" not in master
 
 

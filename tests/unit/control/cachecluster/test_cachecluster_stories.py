@@ -17,11 +17,11 @@ NODES = ("a", "b", "c")
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:
     engine = MemoryEngine(sources={"s3://pictures": {"x": 1000}}, workers=dict.fromkeys(NODES, 10**9))
-    async with Cluster(engine=engine, nodes={name: {} for name in NODES}) as made:
-        await made.create_keys()
-        await made.create_cache()
-        await made.until(lambda: len(worker_sets(made)) == 3)
-        yield made
+    async with Cluster(engine=engine, nodes={name: {} for name in NODES}) as cluster:
+        await cluster.create_keys()
+        await cluster.create_cache()
+        await cluster.until(lambda: len(worker_sets(cluster)) == 3)
+        yield cluster
 
 
 def worker_sets(cluster: Cluster) -> set[str]:
@@ -30,13 +30,13 @@ def worker_sets(cluster: Cluster) -> set[str]:
 
 def cleaned(cluster: Cluster) -> dict[str, list[str]]:
     """The folders that were removed, by node."""
-    found = {}
+    commands = {}
     for job in cluster.server.store(JOBS).values():
         pod = job["spec"]["template"]["spec"]
         required = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
         (node,) = required["nodeSelectorTerms"][0]["matchFields"][0]["values"]
-        found[node] = pod["containers"][0]["command"][4:]
-    return found
+        commands[node] = pod["containers"][0]["command"][4:]
+    return commands
 
 
 async def test_a_worker_that_goes_leaves_no_blocks_on_its_node(cluster: Cluster) -> None:
@@ -82,8 +82,8 @@ async def test_a_cache_in_use_is_not_deleted_and_says_by_whom(
     await cluster.until(
         lambda: cluster.condition("Ready", "default", resource=CACHE_CLUSTERS).get("reason") == "InUse"
     )
-    told = cluster.condition("Ready", "default", resource=CACHE_CLUSTERS)["message"]
-    assert "n/pictures" in told
+    message = cluster.condition("Ready", "default", resource=CACHE_CLUSTERS)["message"]
+    assert "n/pictures" in message
     assert len(worker_sets(cluster)) == 3
     # It takes no new Dataset, which would hold its deletion up, and those that it has are served.
     await cluster.create_dataset("late")
@@ -156,13 +156,13 @@ async def test_a_cache_in_another_namespace_is_refused_and_says_where_it_belongs
         obj={"apiVersion": names.API_VERSION, "kind": "CacheCluster", "metadata": metadata, "spec": {}},
     )
 
-    def refused() -> bool:
+    def is_refused() -> bool:
         status = cluster.server.store(CACHE_CLUSTERS)["n", "other"].get("status") or {}
-        return any(one["reason"] == "WrongNamespace" for one in status.get("conditions", ()))
+        return any(condition["reason"] == "WrongNamespace" for condition in status.get("conditions", ()))
 
-    await cluster.until(refused)
-    (told,) = cluster.server.store(CACHE_CLUSTERS)["n", "other"]["status"]["conditions"]
-    assert "metadata.namespace: tdcs-system" in told["message"]
+    await cluster.until(is_refused)
+    (condition,) = cluster.server.store(CACHE_CLUSTERS)["n", "other"]["status"]["conditions"]
+    assert "metadata.namespace: tdcs-system" in condition["message"]
     assert "finalizers" not in cluster.server.store(CACHE_CLUSTERS)["n", "other"]["metadata"]
     assert not any("other" in name for _, name in cluster.server.store(STATEFUL_SETS))
     # A Dataset does not find it either.
@@ -180,7 +180,9 @@ async def test_a_dataset_whose_cache_is_gone_shows_no_copies_and_no_grant() -> N
         cluster.server.store(CACHE_CLUSTERS).clear()  # its finalizers were taken away
         await cluster.until(lambda: cluster.condition("Ready").get("reason") == "CacheClusterNotFound")
         status = cluster.status()
-        assert not any(one["status"] == "True" for one in status["conditions"]), status["conditions"]
+        assert not any(condition["status"] == "True" for condition in status["conditions"]), status[
+            "conditions"
+        ]
         assert not {field for field in ("copies", "grant", "loaded", "cached") if status.get(field)}
         await cluster.create_cache()
         await cluster.until_state("Ready")
@@ -223,21 +225,21 @@ async def test_a_cache_that_starts_warns_nobody_and_one_that_never_starts_does()
         await cluster.create_dataset()
 
         def reasons() -> list[str]:
-            found = (
+            conditions = (
                 cluster.condition("Ready", "default", resource=CACHE_CLUSTERS),
                 cluster.condition("Ready"),
             )
-            return [one.get("reason", "") for one in found]
+            return [condition.get("reason", "") for condition in conditions]
 
         await cluster.until(lambda: reasons() == ["CacheStarting"] * 2)
         assert cluster.status()["state"] == "Pending"
         assert "Warning" not in {event["type"] for event in cluster.server.store(EVENTS).values()}
         # One that has had its time is away, and so is one that has answered before.
-        made = cluster.server.store(CACHE_CLUSTERS)["tdcs-system", "default"]
-        made["metadata"]["creationTimestamp"] = "2026-01-01T10:00:00Z"
+        cache = cluster.server.store(CACHE_CLUSTERS)["tdcs-system", "default"]
+        cache["metadata"]["creationTimestamp"] = "2026-01-01T10:00:00Z"
         await cluster.until(lambda: reasons() == ["CacheUnavailable"] * 2)
         assert {event["type"] for event in cluster.events("CacheUnavailable")} == {"Warning"}
-        made["metadata"]["creationTimestamp"] = utc_now()
+        cache["metadata"]["creationTimestamp"] = utc_now()
         engine.available = True
         await cluster.until_state("Ready")
         engine.available = False

@@ -45,11 +45,11 @@ SHUTS_DOWN = {**READY, "status": "False", "reason": "KubeletNotReady", "message"
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:
     engine = MemoryEngine(sources={"s3://pictures": FILES}, workers=dict.fromkeys(NAMES, 10 * TOTAL))
-    async with Cluster(engine=engine, nodes={name: {} for name in NAMES}) as made:
-        await made.create_keys()
-        await made.create_cache(tolerations=[{"operator": "Exists"}])
-        await made.until(lambda: len(worker_sets(made)) == 3)
-        yield made
+    async with Cluster(engine=engine, nodes={name: {} for name in NAMES}) as cluster:
+        await cluster.create_keys()
+        await cluster.create_cache(tolerations=[{"operator": "Exists"}])
+        await cluster.until(lambda: len(worker_sets(cluster)) == 3)
+        yield cluster
 
 
 async def change_node(cluster: Cluster, name: str, **patch: Any) -> None:
@@ -63,20 +63,20 @@ async def test_a_node_with_a_notice_is_drained_though_its_taint_is_tolerated(clu
     await gone(cluster, "b")
     await cluster.until(lambda: sum(cluster.nodes().values()) == TOTAL and "b" not in cluster.nodes())
     assert cluster.engine.source_bytes_read == read
-    (said,) = notes(cluster, "Draining")
-    assert "because the node goes (taint karpenter.sh/disrupted)" in said
+    (message,) = notes(cluster, "Draining")
+    assert "because the node goes (taint karpenter.sh/disrupted)" in message
     assert not notes(cluster, "DataLeftBehind")
 
 
 def guarded(cluster: Cluster) -> set[str]:
     """The nodes whose workers nobody may evict."""
     budgets = cluster.server.store(POD_DISRUPTION_BUDGETS)
-    found = guarded_nodes(budgets.get(("tdcs-system", "default-last-copies")), nodes=NAMES)
-    return set(found)
+    guarded = guarded_nodes(budgets.get(("tdcs-system", "default-last-copies")), nodes=NAMES)
+    return set(guarded)
 
 
-async def protect(cluster: Cluster, which: str) -> None:
-    patch = {"spec": {"scaling": {"protect": which}}}
+async def protect(cluster: Cluster, policy: str) -> None:
+    patch = {"spec": {"scaling": {"protect": policy}}}
     await cluster.server.merge(CACHE_CLUSTERS, name="default", namespace="tdcs-system", patch=patch)
 
 
@@ -97,10 +97,10 @@ async def guard_has_looked(cluster: Cluster) -> None:
     """A whole pass of the guard: the third look at its budget comes after what the second one was followed by."""
     get, looks = cluster.server.get, 0
 
-    async def counted(resource: Resource, **given: Any) -> Any:
+    async def counted(resource: Resource, **options: Any) -> Any:
         nonlocal looks
         looks += resource is POD_DISRUPTION_BUDGETS
-        return await get(resource, **given)
+        return await get(resource, **options)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(cluster.server, "get", counted)
@@ -112,11 +112,11 @@ async def test_data_stays_protected_while_its_holders_do_not_know_a_new_version_
 ) -> None:
     await partitioned(cluster)
     await cluster.until(lambda: guarded(cluster) == set(NAMES))
-    assign, told = cluster.agents.assign, asyncio.Event()
+    assign, assigned = cluster.agents.assign, asyncio.Event()
 
-    async def late(**given: Any) -> Any:
-        await told.wait()
-        return await assign(**given)
+    async def late(**options: Any) -> Any:
+        await assigned.wait()
+        return await assign(**options)
 
     monkeypatch.setattr(cluster.agents, "assign", late)
     cluster.engine.sources["s3://pictures"] = {**FILES, "one-more": 1000}
@@ -124,7 +124,7 @@ async def test_data_stays_protected_while_its_holders_do_not_know_a_new_version_
     await cluster.until(lambda: cluster.status()["totalBytes"] == TOTAL + 1000)
     await guard_has_looked(cluster)
     assert guarded(cluster) == set(NAMES)
-    told.set()
+    assigned.set()
     await cluster.until(lambda: sum(cluster.nodes().values()) == TOTAL + 1000)
     await guard_has_looked(cluster)
     assert guarded(cluster) == set(NAMES)
@@ -139,9 +139,9 @@ async def test_a_dataset_that_cannot_be_understood_keeps_no_node_of_others_from_
     broken["metadata"] = {"name": "broken", "namespace": "n"}
     broken["spec"]["placement"] = {"mode": "Nonsense"}
     # As after an upgrade or a restart: it was mounted, and the operator has not looked at it yet.
-    known = broken.pop("status")
+    status = broken.pop("status")
     await cluster.server.create(DATASETS, obj=broken)
-    patch = {"status": {**known, "mountPath": "/datasets/0123456789abcdef"}}
+    patch = {"status": {**status, "mountPath": "/datasets/0123456789abcdef"}}
     await cluster.server.merge(DATASETS, name="broken", namespace="n", patch=patch)
     await cluster.change(DATASETS, "pictures", placement={"mode": "Replicate", "nodeCount": 3})
     await cluster.until(lambda: sum(cluster.nodes().values()) == 3 * TOTAL)
@@ -204,7 +204,7 @@ async def test_a_priority_class_that_does_not_exist_is_told_and_changes_no_pod(c
 
     def ready() -> dict[str, Any]:
         conditions = cluster.status("default", resource=CACHE_CLUSTERS).get("conditions", ())
-        return next((each for each in conditions if each["type"] == "Ready"), {})
+        return next((condition for condition in conditions if condition["type"] == "Ready"), {})
 
     def template(node: str) -> dict[str, Any]:
         worker_set = cluster.server.store(STATEFUL_SETS)["tdcs-system", f"default-worker-{node}"]

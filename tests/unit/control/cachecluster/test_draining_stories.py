@@ -45,11 +45,11 @@ async def cluster(pace: Pace) -> AsyncIterator[Cluster]:
     engine = MemoryEngine(
         sources={"s3://pictures": FILES}, workers=dict.fromkeys(NAMES, 10 * TOTAL), before=pace.before
     )
-    async with Cluster(engine=engine, nodes={name: {"cache": "yes"} for name in NAMES}) as made:
-        await made.create_keys()
-        await made.create_cache(nodeSelector={"cache": "yes"})
-        await made.until(lambda: len(worker_sets(made)) == 3)
-        yield made
+    async with Cluster(engine=engine, nodes={name: {"cache": "yes"} for name in NAMES}) as cluster:
+        await cluster.create_keys()
+        await cluster.create_cache(nodeSelector={"cache": "yes"})
+        await cluster.until(lambda: len(worker_sets(cluster)) == 3)
+        yield cluster
 
 
 async def scale(cluster: Cluster, replicas: int) -> None:
@@ -137,8 +137,8 @@ async def test_what_jobs_have_read_into_the_cache_moves_as_well(cluster: Cluster
     await gone(cluster, "b")  # it holds most, but nothing alone
     await scale(cluster, 1)
     await cluster.until(lambda: len(worker_sets(cluster)) == 1)
-    (left,) = states(cluster)
-    await cluster.until(lambda: cluster.nodes() == {left: TOTAL})
+    (last,) = states(cluster)
+    await cluster.until(lambda: cluster.nodes() == {last: TOTAL})
     assert cluster.engine.source_bytes_read == read
 
 
@@ -149,11 +149,11 @@ async def test_what_has_no_room_elsewhere_is_told_before_and_after(cluster: Clus
     before = dict(cluster.held())
     await scale(cluster, 1)
     await cluster.until(lambda: len(worker_sets(cluster)) == 1)
-    (left,) = set(NAMES) - set(cleaned(cluster))
-    assert cluster.held().get(left, 0) > before[left]
-    told = notes(cluster, "DataLeftBehind")
-    assert told
-    assert all("no other node had room" in text and "read from the source again" in text for text in told)
+    (last,) = set(NAMES) - set(cleaned(cluster))
+    assert cluster.held().get(last, 0) > before[last]
+    messages = notes(cluster, "DataLeftBehind")
+    assert messages
+    assert all("no other node had room" in text and "read from the source again" in text for text in messages)
     assert {event["type"] for event in cluster.events("DataLeftBehind")} == {"Warning"}
     assert any("as far as these have room" in text for text in notes(cluster, "Draining"))
     await cluster.until(lambda: cluster.condition("Placed").get("reason") == "NotAllFits")
@@ -164,8 +164,8 @@ async def test_an_operator_that_is_killed_goes_on_with_the_same_worker(cluster: 
     leaver = await one_leaves(cluster, pace)
     await cluster.stop()
     # Another one would now cost less to lose: who began, goes on all the same.
-    others = sorted(set(NAMES) - {leaver})
-    cluster.engine.set_worker(name=others[0], capacity=11 * TOTAL)
+    stayers = sorted(set(NAMES) - {leaver})
+    cluster.engine.set_worker(name=stayers[0], capacity=11 * TOTAL)
     await cluster.start()
     pace.open.set()
     await gone(cluster, leaver)
@@ -278,8 +278,8 @@ async def test_a_time_limit_ends_it(cluster: Cluster, pace: Pace) -> None:
     spec = {"replicas": 2, "scaling": {"drainTimeout": "1s"}}
     await cluster.server.merge(CACHE_CLUSTERS, name="default", namespace="tdcs-system", patch={"spec": spec})
     await cluster.until(lambda: len(worker_sets(cluster)) == 2)
-    (told,) = notes(cluster, "DataLeftBehind")
-    assert "spec.scaling.drainTimeout (1s) is over" in told
+    (message,) = notes(cluster, "DataLeftBehind")
+    assert "spec.scaling.drainTimeout (1s) is over" in message
     pace.open.set()
     await cluster.until(lambda: sum(cluster.nodes().values()) == TOTAL)
 
@@ -289,7 +289,7 @@ async def test_a_drain_that_a_clock_ahead_has_begun_begins_again(cluster: Cluste
 
     def draining() -> list[str]:
         sets = cluster.server.store(STATEFUL_SETS).items()
-        return [name for (_, name), one in sets if since_when(one)]
+        return [name for (_, name), worker in sets if since_when(worker)]
 
     await partitioned(cluster)
     pace.open.clear()

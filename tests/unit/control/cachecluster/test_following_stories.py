@@ -20,10 +20,10 @@ QUICKLY = {"followJobs": True, "scaleDownDelay": "1s"}
 async def cluster() -> AsyncIterator[WorkersCluster]:
     """Four nodes with room for one and a half of the datasets each, and a cache that follows its jobs."""
     sources = {f"s3://{name}": FILES for name in ("one", "two", "three")}
-    async with WorkersCluster(sources=sources, nodes="abcd", capacity=60 * MB) as made:
-        await made.create_cache(nodeSelector={"cache": "yes"}, scaling=QUICKLY)
-        await made.until(lambda: len(made.worker_nodes()) == 1)
-        yield made
+    async with WorkersCluster(sources=sources, nodes="abcd", capacity=60 * MB) as cluster:
+        await cluster.create_cache(nodeSelector={"cache": "yes"}, scaling=QUICKLY)
+        await cluster.until(lambda: len(cluster.worker_nodes()) == 1)
+        yield cluster
 
 
 async def create(cluster: WorkersCluster, name: str = "one", *, state: str = "Ready", **spec: object) -> None:
@@ -33,8 +33,8 @@ async def create(cluster: WorkersCluster, name: str = "one", *, state: str = "Re
 
 def follows(cluster: WorkersCluster) -> tuple[str, str]:
     """Reason and message of the condition FollowsJobs."""
-    found = cluster.condition(names.FOLLOWS_JOBS, "default", resource=CACHE_CLUSTERS)
-    return found.get("reason", ""), found.get("message", "")
+    condition = cluster.condition(names.FOLLOWS_JOBS, "default", resource=CACHE_CLUSTERS)
+    return condition.get("reason", ""), condition.get("message", "")
 
 
 async def test_workers_and_data_come_where_pods_read_and_go_a_while_after(cluster: WorkersCluster) -> None:
@@ -63,23 +63,23 @@ async def test_a_pod_that_comes_back_in_time_finds_its_worker_also_over_a_restar
     await cluster.scale(scaling={**QUICKLY, "scaleDownDelay": "1h"})
     await create(cluster)
     (first,) = cluster.worker_nodes()
-    other = min({*"abcd"} - {first})
-    cluster.read("p1", "one", node=other)
-    await cluster.until_workers(first + other)
+    second = min({*"abcd"} - {first})
+    cluster.read("p1", "one", node=second)
+    await cluster.until_workers(first + second)
     cluster.end("p1")
 
     def idle() -> dict[str, str]:
         workers = cluster.status("default", resource=CACHE_CLUSTERS).get("workers", ())
-        return {one["node"]: one["idleSince"] for one in workers if one.get("idleSince")}
+        return {worker["node"]: worker["idleSince"] for worker in workers if worker.get("idleSince")}
 
     await cluster.until(lambda: len(idle()) == 1)
     before = idle()
     await cluster.restart()
-    await cluster.until_workers(first + other)
+    await cluster.until_workers(first + second)
     assert idle() == before
     assert "1 spare, which leave after 1h" in follows(cluster)[1]
     cluster.read("p1", "one", node=first)
-    cluster.read("p2", "one", node=other)
+    cluster.read("p2", "one", node=second)
     await cluster.until(lambda: not idle())
     assert not cluster.cleaned
 
@@ -204,8 +204,8 @@ async def test_a_worker_that_came_back_at_any_moment_of_its_leaving_is_cleaned_w
         await cluster.until(lambda: cluster.held() == {"a": SIZE, "b": SIZE})
         await cluster.scale(replicas=1)
         await cluster.until(lambda: len(cluster.worker_nodes()) == 1)
-        (left,) = cluster.worker_nodes()
-        assert cluster.held() == {left: SIZE}
+        (last,) = cluster.worker_nodes()
+        assert cluster.held() == {last: SIZE}
 
 
 async def test_a_new_operator_moves_nothing_that_is_where_its_readers_have_it(

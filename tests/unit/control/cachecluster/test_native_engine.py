@@ -48,10 +48,10 @@ class Agents:
     """Agents that say what a test lets them say."""
 
     def __init__(self) -> None:
-        self.known: dict[str, AgentState] = {}
+        self.state_by_node: dict[str, AgentState] = {}
 
     def states(self) -> Mapping[str, AgentState]:
-        return self.known
+        return self.state_by_node
 
     async def assign(self, *, node: str, assignments: Sequence[Assignment]) -> None:
         raise AssertionError
@@ -69,7 +69,7 @@ class Agents:
         return
 
     def say(self, node: str, *, instance: str = "1", capacity: int = 10) -> None:
-        self.known[node] = AgentState(
+        self.state_by_node[node] = AgentState(
             node=node, instance=instance, revision=1, capacity_bytes=capacity, used_bytes=3
         )
 
@@ -105,9 +105,9 @@ class World:
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     async with serving(BucketStore(keys=[b"data/x"])) as store:
-        made = World(store)
-        await made.create()
-        yield made
+        world = World(store)
+        await world.create()
+        yield world
 
 
 class ContractWorld:
@@ -242,9 +242,9 @@ async def test_a_mount_that_goes_while_its_version_is_published_does_not_come_ba
 ) -> None:
     engine, merge = world.engine(), world.server.merge
 
-    async def slow(resource: Resource, **given: Any) -> Object:
+    async def slow(resource: Resource, **options: Any) -> Object:
         await asyncio.sleep(0)  # others wait for their turns meanwhile
-        return await merge(resource, **given)
+        return await merge(resource, **options)
 
     for path in (PATH, OTHER):
         await engine.mount(path=path, source=world.source)
@@ -265,7 +265,7 @@ async def test_workers_are_nodes_with_an_agent_and_lost_only_after_a_while(world
     assert (first.name, first.live, first.capacity_bytes, first.used_bytes) == ("a", True, 10, 3)
     assert first.address == f"a.example:{names.AGENT_BLOCK_PORT}"
     assert not second.live, "nothing was heard of its agent"
-    del world.agents.known["a"]
+    del world.agents.state_by_node["a"]
     world.now = LOST_SECONDS - 1
     assert (await engine.workers())[0].live
     world.now = LOST_SECONDS
@@ -300,13 +300,13 @@ def plan(**spec: object) -> Blueprint:
 
 
 def test_a_native_worker_has_an_agent_alone_and_nothing_of_alluxio() -> None:
-    made = cache_children.worker(plan(), node="a")
-    pod = made["spec"]["template"]["spec"]
+    worker = cache_children.worker(plan(), node="a")
+    pod = worker["spec"]["template"]["spec"]
     (agent,) = pod["containers"]
     (prepare,) = pod["initContainers"]
-    variables = {each["name"] for each in (*agent["env"], *prepare["env"])}
+    variables = {variable["name"] for variable in (*agent["env"], *prepare["env"])}
     assert not variables & {"TDCS_MASTER", "TDCS_WORKER"}
-    assert {one["image"] for one in (agent, prepare)} == {"tdcs"}
+    assert {container["image"] for container in (agent, prepare)} == {"tdcs"}
     assert "config" not in {volume["name"] for volume in pod["volumes"]}
     (service,) = cache_children.services(plan())
     assert {port["name"] for port in service["spec"]["ports"]} == {"agent", "blocks"}
@@ -317,11 +317,11 @@ def test_a_native_worker_has_an_agent_alone_and_nothing_of_alluxio() -> None:
 
 
 def test_an_agents_disk_is_made_ready_without_the_master_that_it_tells() -> None:
-    made = cache_children.worker(plan(engine="Alluxio"), node="a")
-    pod = made["spec"]["template"]["spec"]
+    worker = cache_children.worker(plan(engine="Alluxio"), node="a")
+    pod = worker["spec"]["template"]["spec"]
     (_, agent), (prepare,) = pod["containers"], pod["initContainers"]
-    assert {"TDCS_MASTER", "TDCS_WORKER"} <= {each["name"] for each in agent["env"]}
-    assert "TDCS_MASTER" not in {each["name"] for each in prepare["env"]}
+    assert {"TDCS_MASTER", "TDCS_WORKER"} <= {variable["name"] for variable in agent["env"]}
+    assert "TDCS_MASTER" not in {variable["name"] for variable in prepare["env"]}
 
 
 def test_an_agent_in_memory_asks_for_its_tier() -> None:

@@ -42,24 +42,24 @@ SOME = ("default-master.tdcs-system.svc:19998",)
 )
 @pytest.mark.threat("no-network-policies")
 def test_what_a_report_means(report: ProbeReport | None, status: str, reason: str, says: str) -> None:
-    found = conclusion(report, trusted=False)
-    assert (found.status, found.reason) == (status, reason)
-    assert says in found.message
+    condition = conclusion(report, trusted=False)
+    assert (condition.status, condition.reason) == (status, reason)
+    assert says in condition.message
 
 
 def test_with_certificates_a_reached_port_gives_nothing_away_and_is_said_all_the_same() -> None:
-    found = conclusion(ProbeReport(control=True, reached=SOME), trusted=True)
-    assert found.status == "False"
-    assert "certificate" in found.message
-    assert "Set trust.enabled" not in found.message
+    condition = conclusion(ProbeReport(control=True, reached=SOME), trusted=True)
+    assert condition.status == "False"
+    assert "certificate" in condition.message
+    assert "Set trust.enabled" not in condition.message
 
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:
     engine = MemoryEngine(sources={}, workers={"a": 10**9})
     settings = dataclasses.replace(QUICK, network_probe=True, probe_targets=(NODES,))
-    async with Cluster(engine=engine, nodes={"a": {}}, settings=settings) as made:
-        yield made
+    async with Cluster(engine=engine, nodes={"a": {}}, settings=settings) as cluster:
+        yield cluster
 
 
 def isolated(cluster: Cluster) -> dict[str, Any]:

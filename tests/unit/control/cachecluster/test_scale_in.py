@@ -235,8 +235,8 @@ def test_who_leaves_is_read_from_the_status() -> None:
 def test_a_worker_that_can_hand_nothing_over_goes_unless_it_may_be_back(
     case: dict[str, Any], goes: bool | None
 ) -> None:
-    asked = {"is_ending": False, "has_node": True, "dead_for": None, "return_seconds": 10.0, **case}
-    assert goes_without_drain(**asked) is goes
+    arguments = {"is_ending": False, "has_node": True, "dead_for": None, "return_seconds": 10.0, **case}
+    assert goes_without_drain(**arguments) is goes
 
 
 @pytest.mark.parametrize(
@@ -257,8 +257,10 @@ def test_a_worker_drains_until_nothing_is_left_to_move_or_its_time_is_over(
     began: str, drained_for: float | None, timeout: str, step: DrainStep
 ) -> None:
     now = "2026-01-01T01:00:00Z"
-    found = drain_step(began=began, timeout=timeout, drained_for=drained_for, handover_seconds=10.0, now=now)
-    assert found is step
+    next_step = drain_step(
+        began=began, timeout=timeout, drained_for=drained_for, handover_seconds=10.0, now=now
+    )
+    assert next_step is step
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -290,8 +292,15 @@ def test_who_may_not_be_evicted() -> None:
     goes = [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]
 
     def protected(**changes: Any) -> set[str]:
-        given = {"holders": AB, "before": C, "complete": True, "answering": ABC, "nodes": nodes, **changes}
-        return set(protected_nodes(**given))
+        arguments = {
+            "holders": AB,
+            "before": C,
+            "complete": True,
+            "answering": ABC,
+            "nodes": nodes,
+            **changes,
+        }
+        return set(protected_nodes(**arguments))
 
     assert protected() == {"a", "b"}
     assert protected(complete=False) == {"a", "b", "c"}  # what c holds is not known of every mount

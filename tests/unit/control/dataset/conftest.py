@@ -25,10 +25,10 @@ def engine_of(**more: Any) -> MemoryEngine:
 async def cluster() -> AsyncIterator[Cluster]:
     async with Cluster(
         engine=engine_of(), nodes={name: {"zone": zone} for name, zone in ZONES.items()}
-    ) as made:
-        await made.create_cache()
-        await made.create_keys()
-        yield made
+    ) as cluster:
+        await cluster.create_cache()
+        await cluster.create_keys()
+        yield cluster
 
 
 def slow(cluster: Cluster, seconds: float) -> None:

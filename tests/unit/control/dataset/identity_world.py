@@ -41,7 +41,7 @@ class World:
         }
         await self.cluster.create_dataset(name, source=source)
 
-    async def told(self, reason: str, name: str = "pictures", *, kind: str = "Ready") -> str:
+    async def message_for(self, reason: str, name: str = "pictures", *, kind: str = "Ready") -> str:
         await self.cluster.until(lambda: self.cluster.condition(kind, name).get("reason") == reason)
         return str(self.cluster.condition(kind, name)["message"])
 
@@ -53,7 +53,7 @@ async def identity_world() -> AsyncIterator[World]:
     engine = MemoryEngine(sources={"s3://pictures": {"a": MB, "b": MB}}, workers={"a": 100 * MB})
     engine.credentials["s3://pictures"] = sessions
 
-    def given(role: str, keys: Mapping[str, str]) -> None:
+    def accept_keys(role: str, keys: Mapping[str, str]) -> None:
         if role == ROLE:
             sessions.append(
                 Credentials(
@@ -65,7 +65,7 @@ async def identity_world() -> AsyncIterator[World]:
 
     settings = replace(QUICK, keys_check_seconds=0.2)
     with token_service(TokenIssuer().public_key, trusts={ROLE: ("n:reader", AMAZON)}) as service:
-        service.on_keys = given
+        service.on_keys = accept_keys
         async with Cluster(engine=engine, nodes={"a": {}}, settings=settings) as cluster:
             rule = {"name": "store", "endpoints": [STORE], "identity": {"endpoint": service.endpoint}}
             await cluster.create_cache(sources=[rule])

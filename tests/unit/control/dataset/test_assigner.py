@@ -72,22 +72,23 @@ async def test_where_a_manifest_is_to_be_had_is_no_news_to_an_agent_that_has_it(
     path = "/datasets/1"
 
     def put(*urls: str) -> None:
-        one = Assignment(mount=path, version=0, manifest="d", manifest_urls=urls)
-        assigner.put(path=path, assignments={"a": one})
+        assignment = Assignment(mount=path, version=0, manifest="d", manifest_urls=urls)
+        assigner.put(path=path, assignments={"a": assignment})
 
-    def heard(manifest: str) -> None:
+    def report(manifest: str) -> None:
         last = agents.assigned[-1]
         mount = MountState(mount=path, version=last.version, echo=echo_of(last), manifest=manifest)
         agents.state = AgentState(node="a", instance="1", revision=1, mounts={path: mount})
 
     put("operator")
     await eventually_async(lambda: len(agents.assigned) == 1, deadline=60)
-    heard("")
+    report("")
     put("operator", "b")  # it does not have it yet
     await eventually_async(
-        lambda: [one.manifest_urls[-1] for one in agents.assigned] == ["operator", "b"], deadline=5
+        lambda: [assignment.manifest_urls[-1] for assignment in agents.assigned] == ["operator", "b"],
+        deadline=5,
     )
-    heard("d")
+    report("d")
     put("operator", "b", "c")
     assert assigner.current(path, states=agents.states()) == {"a"}
     await asyncio.sleep(0.05)
@@ -105,7 +106,9 @@ async def test_a_mount_that_is_gone_is_forgotten_while_assignments_are_held_and_
     await eventually_async(lambda: agents.forgotten == ["/datasets/1"], deadline=60)
     assert not agents.assigned
     assigner.release()
-    await eventually_async(lambda: [one.mount for one in agents.assigned] == ["/datasets/2"], deadline=60)
+    await eventually_async(
+        lambda: [assignment.mount for assignment in agents.assigned] == ["/datasets/2"], deadline=60
+    )
     await assigner.close()
 
 
@@ -156,14 +159,14 @@ async def test_a_version_that_one_agent_reports_changes_no_version_of_another() 
 async def test_a_mount_made_again_is_assigned_above_the_version_that_was_forgotten() -> None:
     agents = TwoAgents(versions={"a": 7, "b": HIGHEST})
     assigner = Assigner(agents=agents)  # type: ignore[arg-type]
-    one = Assignment(mount=PATH, version=0, manifest="d")
-    assigner.put(path=PATH, assignments={"a": one, "b": one})
+    assignment = Assignment(mount=PATH, version=0, manifest="d")
+    assigner.put(path=PATH, assignments={"a": assignment, "b": assignment})
     await eventually_async(lambda: bool(agents.assigned["a"]) and bool(agents.assigned["b"]), deadline=60)
     assigner.drop_mount(PATH)
     await eventually_async(lambda: not agents.mounts, deadline=60)
-    assigner.put(path=PATH, assignments={"a": one})
+    assigner.put(path=PATH, assignments={"a": assignment})
     await eventually_async(lambda: len(agents.assigned["a"]) == 2, deadline=60)
-    assert [each.version for each in agents.assigned["a"]] == [8, 9]
+    assert [assignment.version for assignment in agents.assigned["a"]] == [8, 9]
     await assigner.close()
 
 
@@ -175,18 +178,18 @@ async def test_a_state_about_another_assignment_of_the_same_number_decides_nothi
     assigner.put(path=PATH, assignments={"a": mine})
     await eventually_async(lambda: len(agents.assigned) == 1, deadline=5)
 
-    def heard(of: Assignment, *, version: int) -> None:
+    def report(of: Assignment, *, version: int) -> None:
         mount = MountState(mount=PATH, version=version, echo=echo_of(of), manifest="d")
         agents.state = AgentState(node="a", instance="1", revision=1, mounts={PATH: mount})
 
-    other = msgspec.structs.replace(mine, parts=(Part(name="other", slots=NO_SLOTS),))
-    heard(other, version=agents.assigned[0].version)
+    theirs = msgspec.structs.replace(mine, parts=(Part(name="other", slots=NO_SLOTS),))
+    report(theirs, version=agents.assigned[0].version)
     assert assigner.current(PATH, states=agents.states()) == frozenset()
     assert assigner.parts(PATH, states=agents.states()) == {}
     assigner.put(path=PATH, assignments={"a": mine})
     await eventually_async(lambda: len(agents.assigned) == 2, deadline=5)
     assert agents.assigned[1].version > agents.assigned[0].version
-    heard(mine, version=agents.assigned[1].version)
+    report(mine, version=agents.assigned[1].version)
     assert assigner.current(PATH, states=agents.states()) == {"a"}
     assert assigner.parts(PATH, states=agents.states()) == {"a": mine.parts}
     await assigner.close()
@@ -196,9 +199,9 @@ def test_an_echo_is_the_same_behind_the_wire_and_says_nothing_of_keys() -> None:
     source = SourceAccess(
         uri="s3://b", options={"region": "r"}, access_key_id="id", secret_access_key="first"
     )
-    one = Assignment(mount=PATH, version=1, manifest="d", handover_seconds=5, source=source)
-    received = msgspec.msgpack.decode(msgspec.msgpack.encode(one), type=Assignment)
-    assert echo_of(received) == echo_of(one)
-    others = msgspec.structs.replace(source, secret_access_key="second")
-    assert echo_of(msgspec.structs.replace(one, source=others)) == echo_of(one)
-    assert echo_of(msgspec.structs.replace(one, bandwidth=1)) != echo_of(one)
+    assignment = Assignment(mount=PATH, version=1, manifest="d", handover_seconds=5, source=source)
+    received = msgspec.msgpack.decode(msgspec.msgpack.encode(assignment), type=Assignment)
+    assert echo_of(received) == echo_of(assignment)
+    changed = msgspec.structs.replace(source, secret_access_key="second")
+    assert echo_of(msgspec.structs.replace(assignment, source=changed)) == echo_of(assignment)
+    assert echo_of(msgspec.structs.replace(assignment, bandwidth=1)) != echo_of(assignment)

@@ -104,7 +104,7 @@ def test_a_selector_is_spoken_of_where_one_is_set() -> None:
             assert ("elector" in text) is bool(selector)
 
 
-def shown(*findings: Finding) -> tuple[str, str | None]:
+def columns(*findings: Finding) -> tuple[str, str | None]:
     """The columns STATE and REASON."""
     state = dataset_conditions.state_of(list(findings))
     return state, dataset_conditions.reason_of(findings, state=state)
@@ -118,20 +118,20 @@ def test_people_see_next_to_the_state_why_it_is_not_simply_ready() -> None:
     loading = {"progress": PROGRESS, "uri": URI, "placement": placement_of("a")}
     refused = dataset_conditions.reachable(("SourceRefused", "why"))
     granted, no_room = (
-        finding("Granted", one, reason) for one, reason in ((True, "Granted"), (False, "Full"))
+        finding("Granted", is_true, reason) for is_true, reason in ((True, "Granted"), (False, "Full"))
     )
-    assert shown(*loaded, dataset_conditions.reachable(), granted) == ("Ready", None)
-    assert shown(*loaded, dataset_conditions.reachable(), no_room) == ("Ready", "Full")
-    assert shown(*loaded, refused, no_room) == ("Degraded", "SourceRefused")
-    assert shown(*short, dataset_conditions.reachable(), granted) == ("Degraded", "TooFewNodes")
-    assert shown(*dataset_conditions.loading(**loading), refused) == ("Loading", None)  # type: ignore[arg-type]
-    assert shown(*dataset_conditions.loading(**loading, cause="none")) == ("Failed", "LoadFailed")  # type: ignore[arg-type]
-    assert shown(*dataset_conditions.mounting(URI)) == ("Mounting", None)
-    assert shown(*dataset_conditions.blocked(reason="SecretNotFound", message="why")) == (
+    assert columns(*loaded, dataset_conditions.reachable(), granted) == ("Ready", None)
+    assert columns(*loaded, dataset_conditions.reachable(), no_room) == ("Ready", "Full")
+    assert columns(*loaded, refused, no_room) == ("Degraded", "SourceRefused")
+    assert columns(*short, dataset_conditions.reachable(), granted) == ("Degraded", "TooFewNodes")
+    assert columns(*dataset_conditions.loading(**loading), refused) == ("Loading", None)  # type: ignore[arg-type]
+    assert columns(*dataset_conditions.loading(**loading, cause="none")) == ("Failed", "LoadFailed")  # type: ignore[arg-type]
+    assert columns(*dataset_conditions.mounting(URI)) == ("Mounting", None)
+    assert columns(*dataset_conditions.blocked(reason="SecretNotFound", message="why")) == (
         "Failed",
         "SecretNotFound",
     )
-    assert shown(*dataset_conditions.blocked(reason="CacheUnavailable", message="why")) == (
+    assert columns(*dataset_conditions.blocked(reason="CacheUnavailable", message="why")) == (
         "Pending",
         "CacheUnavailable",
     )
@@ -153,10 +153,10 @@ def test_files_that_cannot_be_had_leave_the_rest_ready() -> None:
     assert "2 bytes of 3 files cannot be had (bad: it said 403 and 1 more)" in by_type["Ready"].message
     assert dataset_conditions.state_of(findings) == "Degraded"
     status = dataset_status.with_data(DatasetStatus(), held=HELD, failures=failed)
-    assert (status.failed_file_count, [one.path for one in status.failed_files]) == (3, ["bad"])
+    assert (status.failed_file_count, [file.path for file in status.failed_files]) == (3, ["bad"])
     endless = Failures(count=1, files=(FileFailure(path="bad", code="Unreadable", reason="r" * 32_000),))
-    (said,) = dataset_status.with_data(DatasetStatus(), held=HELD, failures=endless).failed_files
-    assert len(said.reason) == 1024
+    (file,) = dataset_status.with_data(DatasetStatus(), held=HELD, failures=endless).failed_files
+    assert len(file.reason) == 1024
 
 
 def test_names_that_are_no_text_can_be_shown() -> None:
@@ -180,11 +180,11 @@ def test_the_status_counts_bytes_once_and_by_copy() -> None:
 def test_an_autoscaler_reads_how_many_of_the_copies_asked_for_have_data() -> None:
     held = Holdings(total_bytes=100, total_files=1, cached_bytes=50, node_bytes={"a": 50, "other": 9})
 
-    def count(held: Holdings, **known: Any) -> int:
-        return dataset_status.with_data(DatasetStatus(), held=held, **known).copy_count
+    def count(held: Holdings, **fields: Any) -> int:
+        return dataset_status.with_data(DatasetStatus(), held=held, **fields).copy_count
 
-    for there, copies in (({"a": 50}, 1), ({"a": 0}, 0)):
-        progress = WantProgress(wanted_bytes=100, copies=(there,))
+    for bytes_by_node, copies in (({"a": 50}, 1), ({"a": 0}, 0)):
+        progress = WantProgress(wanted_bytes=100, copies=(bytes_by_node,))
         assert count(held, placement=placement_of("a"), progress=progress) == copies
     # Nothing is preloaded: what reads brought is one copy, on however many nodes.
     assert count(held) == 1
@@ -225,8 +225,8 @@ def source(uri: str = URI, *, key: str = "k", endpoint: str = "http://s") -> Sou
 def test_equal_sources_share_a_path_and_others_do_not() -> None:
     path = mount_identity.engine_path(source=source())
     assert path == mount_identity.engine_path(source=source())
-    others = [source("s3://bucket/other"), source(key="x"), source(endpoint="http://t"), Source(uri=URI)]
-    assert len({path, *(mount_identity.engine_path(source=other) for other in others)}) == 5
+    sources = [source("s3://bucket/other"), source(key="x"), source(endpoint="http://t"), Source(uri=URI)]
+    assert len({path, *(mount_identity.engine_path(source=different) for different in sources)}) == 5
 
 
 def test_two_spellings_of_a_source_are_one() -> None:
@@ -242,14 +242,14 @@ def test_two_spellings_of_a_source_are_one() -> None:
 def test_the_engine_gets_options_as_text() -> None:
     obj = dataset_object()
     obj["spec"]["source"]["options"] = {"pathStyle": True, "region": "r"}
-    found = mount_identity.source_of(spec=Dataset.model_validate(obj).spec, credentials=None)
-    assert dict(found.options) == {"pathStyle": "true", "region": "r"}
+    mounted = mount_identity.source_of(spec=Dataset.model_validate(obj).spec, credentials=None)
+    assert dict(mounted.options) == {"pathStyle": "true", "region": "r"}
 
 
 def test_volume_and_claim_find_each_other_and_belong_to_the_dataset() -> None:
     owner = dataset_object()
-    told = volume_objects.attributes(cluster="default", path="/datasets/1")
-    volume = volume_objects.volume(dataset=owner, storage="1Gi", attributes=told)
+    attributes = volume_objects.attributes(cluster="default", path="/datasets/1")
+    volume = volume_objects.volume(dataset=owner, storage="1Gi", attributes=attributes)
     claim = volume_objects.claim(dataset=owner, storage="1Gi")
     assert claim["spec"]["volumeName"] == volume["metadata"]["name"] == "tdcs.n.pictures"
     reference = volume["spec"]["claimRef"]
@@ -261,26 +261,28 @@ def test_volume_and_claim_find_each_other_and_belong_to_the_dataset() -> None:
 
 
 def test_a_volume_names_the_tiers_that_are_not_at_the_default_place() -> None:
-    told = volume_objects.attributes(cluster="c", path="/datasets/1", tiers=["/mnt/nvme", "/mnt/memory"])
-    assert told == {"cluster": "c", "path": "/datasets/1", "tiers": "/mnt/nvme,/mnt/memory"}
-    assert parse_volume(attributes=told).tiers == ("/mnt/nvme", "/mnt/memory")
+    attributes = volume_objects.attributes(
+        cluster="c", path="/datasets/1", tiers=["/mnt/nvme", "/mnt/memory"]
+    )
+    assert attributes == {"cluster": "c", "path": "/datasets/1", "tiers": "/mnt/nvme,/mnt/memory"}
+    assert parse_volume(attributes=attributes).tiers == ("/mnt/nvme", "/mnt/memory")
     for default in ([], ["/var/lib/tdcs/cache/c"]):
-        told = volume_objects.attributes(cluster="c", path="/datasets/1", tiers=default)
-        assert told == {"cluster": "c", "path": "/datasets/1"}
+        attributes = volume_objects.attributes(cluster="c", path="/datasets/1", tiers=default)
+        assert attributes == {"cluster": "c", "path": "/datasets/1"}
 
 
 LABEL = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,5}[a-z0-9])?", fullmatch=True)
 
 
-@given(one=st.tuples(LABEL, LABEL), other=st.tuples(LABEL, LABEL))
-def test_two_datasets_never_claim_one_volume(one: tuple[str, str], other: tuple[str, str]) -> None:
+@given(first=st.tuples(LABEL, LABEL), second=st.tuples(LABEL, LABEL))
+def test_two_datasets_never_claim_one_volume(first: tuple[str, str], second: tuple[str, str]) -> None:
     names = {
         volume_objects.volume(
             dataset=dataset_object(name, namespace=namespace), storage="1Mi", attributes={}
         )["metadata"]["name"]
-        for namespace, name in (one, other)
+        for namespace, name in (first, second)
     }
-    assert len(names) == len({one, other})
+    assert len(names) == len({first, second})
 
 
 def test_a_claim_waits_until_the_volume_was_taken_in_but_not_forever() -> None:
@@ -309,20 +311,20 @@ def test_a_claim_that_was_left_behind_its_volume_is_changed_once(
     volume = {"metadata": {}, "status": {"phase": bound}}
     live = {"metadata": {}, "status": {"phase": claimed}} if claimed else None
     assert volume_objects.needs_nudge(claimed=live, bound=volume) is nudged
-    made = volume_objects.claim(dataset=dataset_object(), storage="1Gi", nudged=nudged)
-    assert ("annotations" in made["metadata"]) is nudged
+    claim = volume_objects.claim(dataset=dataset_object(), storage="1Gi", nudged=nudged)
+    assert ("annotations" in claim["metadata"]) is nudged
     if nudged:
-        after = {**made, "status": {"phase": "Bound"}}
+        after = {**claim, "status": {"phase": "Bound"}}
         assert volume_objects.needs_nudge(claimed=after, bound=volume)
 
 
 @pytest.mark.parametrize(
-    ("cached", "shown"), [(0, "0%"), (949_999, "94%"), (999_999, "99%"), (1_000_000, "100%")]
+    ("cached", "percentage"), [(0, "0%"), (949_999, "94%"), (999_999, "99%"), (1_000_000, "100%")]
 )
-def test_people_see_a_percentage_and_a_size(cached: int, shown: str) -> None:
+def test_people_see_a_percentage_and_a_size(cached: int, percentage: str) -> None:
     held = Holdings(total_bytes=1_000_000, total_files=3, cached_bytes=cached)
     status = dataset_status.with_data(DatasetStatus(), held=held)
-    assert (status.cached, status.size) == (shown, "977 KiB")
+    assert (status.cached, status.size) == (percentage, "977 KiB")
 
 
 def test_nothing_is_shown_before_anything_is_known() -> None:

@@ -57,10 +57,10 @@ async def test_the_nodes_are_told_of_each_version_and_of_nothing_else(cluster: C
     await cluster.annotate("pictures", refresh="2")
     await cluster.until(lambda: cluster.status().get("refreshed") == "2")
 
-    async def told() -> bool:
+    async def is_remounted() -> bool:
         return await cluster.engine.versions() != first
 
-    await eventually_async(told, deadline=30)
+    await eventually_async(is_remounted, deadline=30)
 
 
 async def test_other_keys_endpoints_and_prefixes_of_a_mounted_bucket_are_mounts_of_their_own(
@@ -70,15 +70,15 @@ async def test_other_keys_endpoints_and_prefixes_of_a_mounted_bucket_are_mounts_
     await cluster.until_state("Ready", "first")
     await cluster.create_keys("other", key="another")
     cluster.engine.sources["s3://pictures/train"] = {"001.jpg": MB}
-    others: dict[str, dict[str, Any]] = {
+    sources: dict[str, dict[str, Any]] = {
         "keys": {"secretRef": {"name": "other"}},
         "endpoint": {"options": {"endpoint": "https://203.0.113.9"}},
         "inner": {"uri": "s3://pictures/train"},
     }
-    for name, source in others.items():
+    for name, source in sources.items():
         await cluster.create_dataset(name, source=source, preload={"enabled": False})
         await cluster.until_state("Ready", name)
-    paths = [cluster.status(name)["mountPath"] for name in ("first", *others)]
+    paths = [cluster.status(name)["mountPath"] for name in ("first", *sources)]
     assert len(set(paths)) == 4
     assert cluster.status("first")["state"] == "Ready"
 
@@ -163,8 +163,8 @@ async def test_changes_at_the_source_are_found_on_demand(cluster: Cluster) -> No
     await cluster.until(lambda: cluster.status().get("refreshed") == "2")
 
 
-def _longer(found: list[str], than: int) -> bool:
-    return len(found) > than
+def _longer(lists: list[str], than: int) -> bool:
+    return len(lists) > than
 
 
 async def _note(listings: list[str], operation: Operation) -> None:
@@ -281,9 +281,9 @@ async def test_checks_of_the_source_that_change_nothing_are_no_writes(
     # Every look is a check of the source, as if its interval were always over.
     monkeypatch.setattr("tdcs.decide.relisting.to_seconds", lambda _: 0.001)
     before = list(cluster.server.writes)
-    for wanted in range(3, 10, 3):
+    for most in range(3, 10, 3):
         cluster.context.queue.add(WorkKey(DATASETS, "n", "pictures"))
-        await cluster.until(partial(_longer, lists, wanted))
+        await cluster.until(partial(_longer, lists, most))
     await cluster.until(lambda: len(cluster.context.queue) == 0)
     assert [write for write in cluster.server.writes[len(before) :] if "status Dataset" in write] == []
     # An hour later its time is told again.
@@ -309,28 +309,28 @@ async def test_a_worker_that_restarts_keeps_its_data_and_one_that_stays_away_doe
         await cluster.create_dataset(placement={"mode": "Replicate", "nodeCount": 2})
         await cluster.until_state("Ready")
         before, read = cluster.nodes(), engine.source_bytes_read
-        gone = min(before)
+        absent = min(before)
 
-        engine.set_worker(name=gone, live=False)
-        asked, workers = 0, engine.workers
+        engine.set_worker(name=absent, live=False)
+        calls, workers = 0, engine.workers
 
         async def counted() -> list[WorkerInfo]:
-            nonlocal asked
-            asked = next(looks)
+            nonlocal calls
+            calls = next(looks)
             return await workers()
 
         monkeypatch.setattr(engine, "workers", counted)
-        await cluster.until(lambda: asked >= 20)  # by the caches and by the datasets
-        engine.set_worker(name=gone, live=True)
+        await cluster.until(lambda: calls >= 20)  # by the caches and by the datasets
+        engine.set_worker(name=absent, live=True)
         await cluster.until(lambda: cluster.nodes() == before and cluster.status()["state"] == "Ready")
         assert engine.source_bytes_read == read
 
         def moved_when_it_is_late() -> bool:
             nonlocal ahead
             ahead += 100.0
-            return gone not in cluster.nodes() and len(cluster.nodes()) == 2
+            return absent not in cluster.nodes() and len(cluster.nodes()) == 2
 
-        engine.set_worker(name=gone, live=False)
+        engine.set_worker(name=absent, live=False)
         await cluster.until(moved_when_it_is_late)
         await cluster.until_state("Ready")
 
@@ -344,7 +344,7 @@ async def test_a_claim_that_was_deleted_is_made_again_at_once() -> None:
         await cluster.create_dataset()
         await cluster.until_state("Ready")
         claims, volumes = (
-            cluster.server.store(each) for each in (PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES)
+            cluster.server.store(kind) for kind in (PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES)
         )
 
         def phase(value: str) -> None:
@@ -363,4 +363,4 @@ async def test_a_claim_that_was_deleted_is_made_again_at_once() -> None:
         assert not claims  # one that is made before the volume is released would not be bound
         phase("Released")
         await cluster.until(lambda: ("n", "pictures") in claims)
-        assert [each.get("status") for each in volumes.values()] != [{"phase": "Released"}]
+        assert [volume.get("status") for volume in volumes.values()] != [{"phase": "Released"}]

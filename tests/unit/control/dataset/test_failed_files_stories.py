@@ -19,10 +19,10 @@ async def cluster() -> AsyncIterator[Cluster]:
         **{f"s3://other{number}": {"a": MB} for number in range(5)},
     }
     engine = MemoryEngine(sources=sources, workers=dict.fromkeys("ab", 1000 * MB))
-    async with Cluster(engine=engine, nodes={name: {} for name in "ab"}) as made:
-        await made.create_cache()
-        await made.create_keys()
-        yield made
+    async with Cluster(engine=engine, nodes={name: {} for name in "ab"}) as cluster:
+        await cluster.create_cache()
+        await cluster.create_keys()
+        yield cluster
 
 
 def unreadable(worker: str, uri: str) -> str | None:
@@ -50,14 +50,14 @@ async def test_two_hundred_unreadable_files_keep_no_other_from_being_loaded(
 
     cluster.engine.before = count
     await cluster.until(lambda: tries["put"] > BAD)
-    seen = {(cluster.status()["state"], cluster.status()["failedFileCount"])}
+    states = {(cluster.status()["state"], cluster.status()["failedFileCount"])}
 
     def tried() -> bool:
-        seen.add((cluster.status()["state"], cluster.status()["failedFileCount"]))
+        states.add((cluster.status()["state"], cluster.status()["failedFileCount"]))
         return tries["put"] > 3 * BAD
 
     await cluster.until(tried)
-    assert seen == {("Degraded", BAD)}
+    assert states == {("Degraded", BAD)}
     cluster.engine.refuse = None
     await cluster.until_state("Ready")
     assert not {"failedFiles", "failedFileCount"} & cluster.status().keys()
@@ -89,22 +89,22 @@ async def test_a_restarted_operator_knows_everything_without_listing(cluster: Cl
     for number in range(5):
         await cluster.until_state("Ready", f"d{number}")
     await cluster.stop()
-    asked = Counter[str]()
+    operations = Counter[str]()
 
     async def count(operation: Operation) -> None:
-        asked[operation.name] += 1
+        operations[operation.name] += 1
 
     cluster.engine.before = count
     await cluster.start()
 
-    def known() -> bool:
+    def reports_settled() -> bool:
         paths = [cluster.status(f"d{number}")["mountPath"] for number in range(5)]
         reports = [cluster.cached_data.report_of(cluster="default", path=path) for path in paths]
         return all(report is not None and report.decided and report.settled for report in reports)
 
-    await cluster.until(known)
-    assert not asked["files"]
-    assert not asked["put"]
+    await cluster.until(reports_settled)
+    assert not operations["files"]
+    assert not operations["put"]
     assert all(cluster.status(f"d{number}")["state"] == "Ready" for number in range(5))
 
 

@@ -13,8 +13,8 @@ from tdcs.model.kube_resources import DATASETS, EVENTS, SERVICE_ACCOUNTS, Resour
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    async with identity_world() as made:
-        yield made
+    async with identity_world() as world:
+        yield world
 
 
 async def test_a_dataset_is_read_as_the_account_that_it_names(world: World) -> None:
@@ -23,15 +23,15 @@ async def test_a_dataset_is_read_as_the_account_that_it_names(world: World) -> N
     await world.cluster.until_state("Ready")
 
     assert world.cluster.server.tokens.asked == [("n", "reader", AMAZON)]
-    ((path, asked),) = world.service.asked
+    ((path, request),) = world.service.asked
     assert path == "/"
-    assert asked["RoleArn"] == ROLE
-    assert asked["RoleSessionName"] == "tdcs-n-reader"
-    assert "s3:Put" not in asked["Policy"]
-    assert "s3:Get*" in asked["Policy"]
-    said = str(world.cluster.server.store(DATASETS)) + str(world.cluster.server.store(EVENTS))
-    for secret in (asked["WebIdentityToken"], *world.service.given[0].values()):
-        assert secret not in said
+    assert request["RoleArn"] == ROLE
+    assert request["RoleSessionName"] == "tdcs-n-reader"
+    assert "s3:Put" not in request["Policy"]
+    assert "s3:Get*" in request["Policy"]
+    objects = str(world.cluster.server.store(DATASETS)) + str(world.cluster.server.store(EVENTS))
+    for secret in (request["WebIdentityToken"], *world.service.given[0].values()):
+        assert secret not in objects
 
 
 async def test_datasets_of_one_account_share_a_mount_and_an_exchange(world: World) -> None:
@@ -72,7 +72,7 @@ async def test_without_the_right_the_commands_for_this_one_account_are_said(worl
     world.cluster.server.refuse = refuse
     for refused in ("get", "create token"):
         await world.dataset(refused.replace(" ", "-"))
-        message = await world.told("IdentityForbidden", refused.replace(" ", "-"))
+        message = await world.message_for("IdentityForbidden", refused.replace(" ", "-"))
         assert "ServiceAccount n/reader (spec.source.serviceAccountName)" in message
         assert "--resource-name=reader -n n" in message
         assert "--serviceaccount=tdcs-system:tdcs-operator" in message
@@ -83,9 +83,9 @@ async def test_without_the_right_the_commands_for_this_one_account_are_said(worl
 
 async def test_an_account_that_is_missing_or_has_no_role_is_named(world: World) -> None:
     await world.dataset()
-    assert "ServiceAccount n/reader" in await world.told("IdentityNotFound")
+    assert "ServiceAccount n/reader" in await world.message_for("IdentityNotFound")
     await world.account("reader")
-    assert "no annotation eks.amazonaws.com/role-arn" in await world.told("IdentityNotNamed")
+    assert "no annotation eks.amazonaws.com/role-arn" in await world.message_for("IdentityNotNamed")
     await world.reader(role="reader")
     await world.cluster.until(lambda: "'reader'" in world.cluster.condition("Ready")["message"])
     assert world.service.asked == []
@@ -96,7 +96,7 @@ async def test_an_account_that_is_missing_or_has_no_role_is_named(world: World) 
 async def test_what_the_token_service_says_is_told(world: World) -> None:
     await world.reader("stranger")
     await world.dataset(account="stranger")
-    message = await world.told("IdentityRefused")
+    message = await world.message_for("IdentityRefused")
     assert f"ServiceAccount n/stranger (spec.source.serviceAccountName) is not taken for {ROLE}" in message
     assert "(403): AccessDenied" in message
     assert "system:serviceaccount:n:stranger is not trusted" in message
@@ -113,11 +113,11 @@ async def test_a_service_that_is_away_takes_nothing_from_who_has_keys(world: Wor
     await world.dataset()
     await world.cluster.until_state("Ready")
     world.service.failure = (503, "come back later")
-    asked = len(world.service.asked)
+    before = len(world.service.asked)
 
-    await world.cluster.until(lambda: len(world.service.asked) > asked)
+    await world.cluster.until(lambda: len(world.service.asked) > before)
     assert world.cluster.condition("SourceReachable")["status"] == "True"
-    message = await world.told("IdentityUnanswered", kind="SourceReachable")
+    message = await world.message_for("IdentityUnanswered", kind="SourceReachable")
     assert "(503)" in message
     assert "come back later" in message
     assert world.cluster.condition("Ready")["status"] == "True"
@@ -130,7 +130,7 @@ async def test_an_account_that_goes_ends_new_reads(world: World) -> None:
     await world.cluster.until_state("Ready")
     world.cluster.server.store(SERVICE_ACCOUNTS).clear()
     await world.cluster.annotate("pictures", refresh="1")
-    await world.told("IdentityNotFound", kind="SourceReachable")
+    await world.message_for("IdentityNotFound", kind="SourceReachable")
     await world.cluster.until(lambda: "keysRefusedSince" in world.cluster.status())
 
 
@@ -141,7 +141,7 @@ async def test_another_account_of_the_name_has_an_exchange_of_its_own(world: Wor
     world.cluster.server.store(SERVICE_ACCOUNTS).clear()
     await world.reader(role=f"{ROLE}2")
     await world.cluster.annotate("pictures", refresh="1")
-    await world.told("IdentityRefused", kind="SourceReachable")
+    await world.message_for("IdentityRefused", kind="SourceReachable")
 
 
 async def test_a_store_that_is_not_amazons_needs_a_token_service_that_the_administrator_names(
@@ -153,7 +153,7 @@ async def test_a_store_that_is_not_amazons_needs_a_token_service_that_the_admini
     await world.cluster.create_dataset(
         source={**source, "options": {"endpoint": STORE}}, cacheClusterRef={"name": "other"}
     )
-    message = await world.told("IdentityNotConfigured")
+    message = await world.message_for("IdentityNotConfigured")
     assert "spec.sources[].identity.endpoint" in message
     assert "administrator of CacheCluster other" in message
     assert world.cluster.server.tokens.asked == []

@@ -19,44 +19,44 @@ NEW = Credentials(access_key_id="me", secret_access_key="renewed")
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:
     engine = MemoryEngine(sources={"s3://pictures": {"a": MB, "b": MB}}, workers={"a": 100 * MB})
-    async with Cluster(engine=engine, nodes={"a": {}}) as made:
-        await made.create_cache()
+    async with Cluster(engine=engine, nodes={"a": {}}) as cluster:
+        await cluster.create_cache()
         for number in (1, 2):
-            await made.create_keys(f"k{number}")
-            await made.create_dataset(f"d{number}", source={"secretRef": {"name": f"k{number}"}})
-            await made.until_state("Ready", f"d{number}")
-        yield made
+            await cluster.create_keys(f"k{number}")
+            await cluster.create_dataset(f"d{number}", source={"secretRef": {"name": f"k{number}"}})
+            await cluster.until_state("Ready", f"d{number}")
+        yield cluster
 
 
 def counted(cluster: Cluster) -> Counter[str]:
-    asked: Counter[str] = Counter()
+    operations: Counter[str] = Counter()
 
     async def note(operation: Operation) -> None:
-        asked[operation.name] += 1
+        operations[operation.name] += 1
 
     cluster.engine.before = note
-    return asked
+    return operations
 
 
 @pytest.mark.failure_mode("keys-changed-for-one-dataset")
 async def test_keys_changed_for_one_of_two_are_mounted_once_and_the_other_is_told(cluster: Cluster) -> None:
-    asked = counted(cluster)
+    operations = counted(cluster)
     await cluster.create_keys("k1", key="renewed")
     await cluster.until(lambda: cluster.condition("SourceReachable", "d2").get("reason") == "KeysDiffer")
-    told = cluster.condition("SourceReachable", "d2")
-    assert told["status"] == "True"
-    assert "with the keys of Dataset n/d1" in told["message"]
+    condition = cluster.condition("SourceReachable", "d2")
+    assert condition["status"] == "True"
+    assert "with the keys of Dataset n/d1" in condition["message"]
     assert cluster.condition("SourceReachable", "d1")["reason"] == "Reachable"
     for number in range(3):
         for name in ("d1", "d2"):
             await cluster.annotate(name, refresh=str(number))
             await cluster.until(
-                lambda name=name, told=str(number): cluster.status(name).get("refreshed") == told  # type: ignore[misc]
+                lambda name=name, refresh=str(number): cluster.status(name).get("refreshed") == refresh  # type: ignore[misc]
             )
-    assert asked["mount"] == 1
+    assert operations["mount"] == 1
     await cluster.create_keys("k2", key="renewed")
     await cluster.until(lambda: cluster.condition("SourceReachable", "d2").get("reason") == "Reachable")
-    assert asked["mount"] == 1
+    assert operations["mount"] == 1
     assert cluster.status("d1")["state"] == cluster.status("d2")["state"] == "Ready"
     assert {event["type"] for event in cluster.events("Reachable")} == {"Normal"}
 
@@ -82,15 +82,15 @@ async def test_after_a_restart_two_secrets_that_differ_come_to_rest(cluster: Clu
     await cluster.create_keys("k1", key="renewed")
     await cluster.until(lambda: cluster.condition("SourceReachable", "d2").get("reason") == "KeysDiffer")
     await cluster.stop()
-    asked = counted(cluster)
+    operations = counted(cluster)
     await cluster.start()
     for number in range(3):
         for name in ("d1", "d2"):
             await cluster.annotate(name, refresh=f"again {number}")
             await cluster.until(
-                lambda name=name, told=f"again {number}": cluster.status(name).get("refreshed") == told  # type: ignore[misc]
+                lambda name=name, refresh=f"again {number}": cluster.status(name).get("refreshed") == refresh  # type: ignore[misc]
             )
-    assert asked["mount"] == 1
+    assert operations["mount"] == 1
     reasons = {cluster.condition("SourceReachable", name)["reason"] for name in ("d1", "d2")}
     assert reasons == {"Reachable", "KeysDiffer"}
 
@@ -103,16 +103,20 @@ class Keys:
         self.assigned: set[str] = set()
         mount, assign = cluster.engine.mount, cluster.agents.assign
 
-        async def mounted(*, path: str, source: Source) -> None:
+        async def note_mount(*, path: str, source: Source) -> None:
             self.mounted += [source.credentials.secret_access_key] if source.credentials else []
             await mount(path=path, source=source)
 
-        async def assigned(*, node: str, assignments: Sequence[Assignment]) -> None:
-            self.assigned |= {one.source.secret_access_key for one in assignments if one.source is not None}
+        async def note_assign(*, node: str, assignments: Sequence[Assignment]) -> None:
+            self.assigned |= {
+                assignment.source.secret_access_key
+                for assignment in assignments
+                if assignment.source is not None
+            }
             await assign(node=node, assignments=assignments)
 
-        monkeypatch.setattr(cluster.engine, "mount", mounted)
-        monkeypatch.setattr(cluster.agents, "assign", assigned)
+        monkeypatch.setattr(cluster.engine, "mount", note_mount)
+        monkeypatch.setattr(cluster.agents, "assign", note_assign)
 
 
 @pytest.mark.failure_mode("operator-starts-with-one-of-two-keys-revoked")
@@ -166,7 +170,7 @@ async def test_when_the_keys_of_the_mount_are_revoked_those_of_the_other_dataset
     cluster.engine.credentials["s3://pictures"] = OLD
     files = cluster.engine.files
 
-    async def refused(*, path: str, refresh: bool = False) -> AsyncIterator[list[tuple[bytes, int, bytes]]]:
+    async def refuse_walk(*, path: str, refresh: bool = False) -> AsyncIterator[list[tuple[bytes, int, bytes]]]:
         (mount,) = cluster.mounts
         source = mount.mounting.source
         if source is not None and source.credentials != OLD:
@@ -174,7 +178,7 @@ async def test_when_the_keys_of_the_mount_are_revoked_those_of_the_other_dataset
         async for page in files(path=path, refresh=refresh):
             yield page
 
-    cluster.engine.files = refused  # type: ignore[method-assign]
+    cluster.engine.files = refuse_walk  # type: ignore[method-assign]
     await cluster.annotate("d1", refresh="now")
     await cluster.until(lambda: cluster.status("d1").get("refreshed") == "now")
     assert cluster.condition("SourceReachable", "d1")["reason"] == "Reachable"

@@ -18,10 +18,10 @@ async def cluster(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
     # On a busy machine a peer may be late, and then an agent reads what the peer should bring from the source, too.
     monkeypatch.setattr("tests.support.twins.agent_work.PEER_PATIENCE", 10.0)
     engine = MemoryEngine(sources={"s3://pictures": FILES}, workers=dict.fromkeys("ab", 100 * MB))
-    async with Cluster(engine=engine, nodes={name: {"zone": name} for name in "ab"}) as made:
-        await made.create_cache()
-        await made.create_keys()
-        yield made
+    async with Cluster(engine=engine, nodes={name: {"zone": name} for name in "ab"}) as cluster:
+        await cluster.create_cache()
+        await cluster.create_keys()
+        yield cluster
 
 
 async def followed(cluster: Cluster, killer: Killer, *, ended: bool, least: int, after: int) -> None:

@@ -23,29 +23,29 @@ class Held:
 
     def __init__(self, cluster: Cluster) -> None:
         self.go = asyncio.Event()
-        self.asked: Counter[str] = Counter()
+        self.calls: Counter[str] = Counter()
         cluster.engine.before = self._before
 
     async def _before(self, operation: Operation) -> None:
         placing = operation.name == "put" and operation.length
-        self.asked[f"block of {operation.length}" if placing else operation.name] += 1
+        self.calls[f"block of {operation.length}" if placing else operation.name] += 1
         if operation.length == BIG and placing:
             await self.go.wait()
 
     @property
     def big(self) -> int:
         """How often the big block was begun."""
-        return self.asked[f"block of {BIG}"]
+        return self.calls[f"block of {BIG}"]
 
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:
     engine = MemoryEngine(sources={"s3://pictures": {"big": BIG}}, workers=dict.fromkeys("abcd", 1000 * MB))
     nodes = {name: {"zone": name} for name in "abcd"}
-    async with Cluster(engine=engine, nodes=nodes) as made:
-        await made.create_cache()
-        await made.create_keys()
-        yield made
+    async with Cluster(engine=engine, nodes=nodes) as cluster:
+        await cluster.create_cache()
+        await cluster.create_keys()
+        yield cluster
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ async def test_a_look_at_the_source_on_demand_is_answered_while_a_large_block_is
     await cluster.until(lambda: held.big)
     for number in range(3):
         await cluster.annotate("pictures", refresh=str(number))
-        await cluster.until(lambda told=str(number): cluster.status().get("refreshed") == told)  # type: ignore[misc]
+        await cluster.until(lambda refresh=str(number): cluster.status().get("refreshed") == refresh)  # type: ignore[misc]
     assert cluster.status()["state"] == "Loading"
     held.go.set()
     await cluster.until_state("Ready")
@@ -102,13 +102,13 @@ async def test_labels_that_nobody_selects_by_neither_stop_a_load_nor_list_anythi
 ) -> None:
     await cluster.create_dataset(placement={"nodeCount": 1, "nodeSelector": {"zone": "a"}})
     await cluster.until(lambda: held.big)
-    listed = held.asked["files"]
+    listed = held.calls["files"]
     for labels in ({"zone": "d", "x": "1"}, {"zone": "d", "x": "2"}, {"zone": "a"}):
         cluster.server.store(NODES)["", "d"]["metadata"]["labels"] = labels
         await cluster.datasets.reconcile(WorkKey(DATASETS, "n", "pictures"))
     held.go.set()
     await cluster.until_state("Ready")
-    assert held.asked["files"] == listed
+    assert held.calls["files"] == listed
     assert held.big == 1
 
 
@@ -165,7 +165,7 @@ async def test_reads_may_fill_what_is_free_of_each_cache_while_no_dataset_preloa
     path = cluster.status()["mountPath"]
 
     def fill() -> dict[str, int]:
-        return {node: one.fill_bytes for node, one in cluster.agents.assigned(path).items()}
+        return {node: assignment.fill_bytes for node, assignment in cluster.agents.assigned(path).items()}
 
     def capacities() -> dict[str, int]:
         return {node: state.capacity_bytes for node, state in cluster.agents.states().items()}
@@ -251,12 +251,12 @@ async def test_what_somebody_freed_is_seen_and_loaded_again_without_a_listing(cl
     cluster.engine.sources["s3://pictures"] = {f"{number:02d}": MB for number in range(20)}
     await cluster.create_dataset(placement={"nodeCount": 1})
     await cluster.until_state("Ready")
-    asked = Held(cluster).asked
+    operations = Held(cluster).calls
     (node,) = cluster.held()
     cluster.agents.evict(node, count=7)
-    await cluster.until(lambda: asked[f"block of {MB}"] == 7)
+    await cluster.until(lambda: operations[f"block of {MB}"] == 7)
     await cluster.until(lambda: cluster.held() == {node: 20 * MB})
-    assert not asked["files"]
+    assert not operations["files"]
 
 
 @pytest.mark.failure_mode("file-replaced-before-load")
@@ -292,11 +292,11 @@ async def test_a_dataset_that_was_replaced_as_a_whole_is_listed_again_and_not_gi
 ) -> None:
     files = {f"{number:03d}": MB for number in range(300)}
     cluster.engine.sources["s3://pictures"] = lambda: files
-    asked: Counter[int] = Counter()
+    reads: Counter[int] = Counter()
 
     async def grow(operation: Operation) -> None:
         if operation.name == "put":
-            asked[operation.length] += 1
+            reads[operation.length] += 1
             files.update(dict.fromkeys(files, MB + 1))
 
     cluster.engine.before = grow
@@ -305,7 +305,7 @@ async def test_a_dataset_that_was_replaced_as_a_whole_is_listed_again_and_not_gi
 
     assert cluster.status()["cachedBytes"] == 300 * (MB + 1)
     # How often the old version is tried before that depends on how long the listing takes.
-    assert asked[MB + 1] == 300
+    assert reads[MB + 1] == 300
     assert cluster.engine.source_bytes_read == 300 * (MB + 1)
 
 
@@ -343,8 +343,8 @@ async def test_an_agent_that_was_given_a_higher_version_by_another_operator_is_t
     await cluster.create_dataset(placement={"nodeSelector": {"zone": "a"}})
     await cluster.until_state("Ready")
     path = cluster.status()["mountPath"]
-    known = cluster.agents.states()["a"].mounts[path]
-    theirs = Assignment(mount=path, version=known.version + 50, manifest=known.manifest, drop=ALL_SLOTS)
+    mount = cluster.agents.states()["a"].mounts[path]
+    theirs = Assignment(mount=path, version=mount.version + 50, manifest=mount.manifest, drop=ALL_SLOTS)
     await cluster.agents.assign(node="a", assignments=[theirs])
     await cluster.until(lambda: cluster.agents.states()["a"].mounts[path].version > theirs.version)
     await cluster.until(lambda: cluster.held() == {"a": BIG})

@@ -48,8 +48,8 @@ def volume_of(cluster: Cluster) -> dict[str, Any]:
 
 def reserved_for(cluster: Cluster) -> tuple[Any, ...]:
     """Namespace, name and uid of the claim that the volume is for; nothing while there is none."""
-    found = [volume["spec"]["claimRef"] for volume in cluster.server.store(PERSISTENT_VOLUMES).values()]
-    return tuple(found[0].get(field) for field in ("namespace", "name", "uid")) if found else ()
+    references = [volume["spec"]["claimRef"] for volume in cluster.server.store(PERSISTENT_VOLUMES).values()]
+    return tuple(references[0].get(field) for field in ("namespace", "name", "uid")) if references else ()
 
 
 async def bound(cluster: Cluster) -> None:
@@ -83,10 +83,10 @@ async def test_a_lost_claim_gets_its_volume_again_and_the_dataset_is_ready_when_
         assert uid_of(claim_of(cluster)) == claim
         assert not claim_of(cluster)["metadata"].get("deletionTimestamp")
         # A job that was not admitted yet waits, and says why.
-        found = Dataset.model_validate(cluster.server.store(DATASETS)[KEY])
-        assert found.status is not None
-        assert found.status.claim_name == ""
-        assert why_not_mounted(found) == f"ClaimLost: {ready['message']}"
+        dataset = Dataset.model_validate(cluster.server.store(DATASETS)[KEY])
+        assert dataset.status is not None
+        assert dataset.status.claim_name == ""
+        assert why_not_mounted(dataset) == f"ClaimLost: {ready['message']}"
         bind(cluster)
         await cluster.annotate("pictures", refresh="1")
         await cluster.until_state("Ready")

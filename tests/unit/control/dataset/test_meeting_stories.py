@@ -19,10 +19,10 @@ NOW = "2026-01-01T00:00:00Z"
 @pytest.fixture
 async def cluster() -> AsyncIterator[WorkersCluster]:
     """Three nodes, each with room for the dataset and more."""
-    async with WorkersCluster(sources={"s3://pictures": FILES}, nodes="abc", capacity=100 * MB) as made:
-        await made.create_cache(nodeSelector={"cache": "yes"})
-        await made.until_workers("abc")
-        yield made
+    async with WorkersCluster(sources={"s3://pictures": FILES}, nodes="abc", capacity=100 * MB) as cluster:
+        await cluster.create_cache(nodeSelector={"cache": "yes"})
+        await cluster.until_workers("abc")
+        yield cluster
 
 
 async def run_job(cluster: WorkersCluster, *nodes: str, way: str = "Grow", name: str = "train") -> None:

@@ -46,18 +46,18 @@ async def test_more_nodes_than_there_are_is_said(cluster: Cluster) -> None:
     )
     await cluster.until(lambda: cluster.condition("Placed").get("reason") == "TooFewNodes")
     await cluster.until_state("Degraded")
-    told = cluster.condition("Ready")
-    assert told["status"] == "True"
+    condition = cluster.condition("Ready")
+    assert condition["status"] == "True"
     assert (
         "on 2 nodes, and spec.placement asks for 3 nodes: only 2 live cache nodes have room"
-        in told["message"]
+        in condition["message"]
     )
     assert cluster.events("TooFewNodes")
 
 
 async def test_the_loaded_ratio_counts_every_copy(cluster: Cluster) -> None:
     slow(cluster, 0.03)
-    seen: set[tuple[bool, bool]] = set()
+    partial: set[tuple[bool, bool]] = set()
     await cluster.create_dataset(placement={"mode": "Replicate", "nodeCount": 2})
 
     def done() -> bool:
@@ -65,39 +65,39 @@ async def test_the_loaded_ratio_counts_every_copy(cluster: Cluster) -> None:
         if status.get("wantedBytes"):
             assert status["wantedBytes"] == 2 * TOTAL
             assert status["loadedBytes"] <= status["physicalBytes"] + 1
-            seen.add((status["loadedRatio"] < 1, status["cachedRatio"] < 1))
+            partial.add((status["loadedRatio"] < 1, status["cachedRatio"] < 1))
         return bool(status.get("state") == "Ready")
 
     await cluster.until(done)
-    assert (True, True) in seen
+    assert (True, True) in partial
     assert (cluster.status()["loadedRatio"], cluster.status()["loaded"]) == (1.0, "100%")
 
 
 async def test_the_nodes_that_data_is_on_its_way_to_are_told_from_the_start(cluster: Cluster) -> None:
     slow(cluster, 0.03)
-    seen: list[list[tuple[int, int]]] = []
+    node_states: list[list[tuple[int, int]]] = []
     await cluster.create_dataset(placement={"mode": "Replicate", "nodeCount": 2})
 
     def done() -> bool:
         nodes = [node for copy in cluster.status().get("copies", ()) for node in copy["nodes"]]
-        seen.append([(node["bytes"], node.get("arriving", 0)) for node in nodes])
+        node_states.append([(node["bytes"], node.get("arriving", 0)) for node in nodes])
         return bool(cluster.status().get("state") == "Ready")
 
     await cluster.until(done)
-    loading = [nodes for nodes in seen if any(coming for _, coming in nodes)]
+    loading = [nodes for nodes in node_states if any(coming for _, coming in nodes)]
     assert loading
     assert all(len(nodes) == 2 and held + coming == TOTAL for nodes in loading for held, coming in nodes)
-    assert seen[-1] == [(TOTAL, 0)] * 2
+    assert node_states[-1] == [(TOTAL, 0)] * 2
 
 
 async def test_copies_have_nodes_of_their_own(cluster: Cluster) -> None:
     await cluster.create_dataset(placement={"mode": "Partition", "nodeCount": 2, "copies": 2})
     await cluster.until_state("Ready")
     copies = cluster.status()["copies"]
-    assert [one["id"] for one in copies] == ["0", "1"]
-    first, second = ({node["name"] for node in one["nodes"]} for one in copies)
+    assert [copy["id"] for copy in copies] == ["0", "1"]
+    first, second = ({node["name"] for node in copy["nodes"]} for copy in copies)
     assert not first & second
-    assert all(sum(node["bytes"] for node in one["nodes"]) == TOTAL for one in copies)
+    assert all(sum(node["bytes"] for node in copy["nodes"]) == TOTAL for copy in copies)
 
 
 async def test_a_fraction_of_some_folders_is_held_and_no_more(cluster: Cluster) -> None:

@@ -14,12 +14,12 @@ from tdcs.engine.read_reports import ReadFailure
 async def cluster() -> AsyncIterator[Cluster]:
     """A cluster with one Dataset that is mounted."""
     engine = MemoryEngine(sources={"s3://pictures": {"x": 1000}}, workers={"a": 10**9})
-    async with Cluster(engine=engine, nodes={"a": {}}) as made:
-        await made.create_keys()
-        await made.create_cache()
-        await made.create_dataset()
-        await made.until_state("Ready")
-        yield made
+    async with Cluster(engine=engine, nodes={"a": {}}) as cluster:
+        await cluster.create_keys()
+        await cluster.create_cache()
+        await cluster.create_dataset()
+        await cluster.until_state("Ready")
+        yield cluster
 
 
 def failure(cluster: Cluster, *, path: str = "d/1.jpg", mount: str = "", stale: bool = False) -> ReadFailure:

@@ -81,8 +81,8 @@ async def test_a_refused_claim_is_a_condition_with_the_servers_sentence_and_the_
         assert sum(cluster.nodes().values()) == sum(cluster.held().values()) > 0
         await cluster.until(lambda: cluster.events("ClaimRefused"))
         assert detail in str(cluster.events("ClaimRefused")[0])
-        seen = Dataset.model_validate(cluster.server.store(DATASETS)[KEY])
-        assert detail in why_not_mounted(seen), "a job that waits for it says why"
+        dataset = Dataset.model_validate(cluster.server.store(DATASETS)[KEY])
+        assert detail in why_not_mounted(dataset), "a job that waits for it says why"
 
         await cluster.change(DATASETS, "pictures", claimSize="1Mi")
 

@@ -26,9 +26,9 @@ class Operator:
 
     def note(self, refused: bool | None, *, at: float) -> float | None:
         self.clock = at
-        left = self.keys.note(KEY, refused=refused, written=self.written)
+        seconds = self.keys.note(KEY, refused=refused, written=self.written)
         self.written = self.keys.since(KEY, written=self.written)
-        return left
+        return seconds
 
 
 @pytest.mark.threat("revoked-keys-mounted")

@@ -41,10 +41,10 @@ class World:
         self, key: tuple[str, str], source: Object, *, status: Object | None = None, **spec: Any
     ) -> None:
         namespace, name = key
-        found = self.cluster.server.store(NAMESPACES).setdefault(
+        namespace_object = self.cluster.server.store(NAMESPACES).setdefault(
             ("", namespace), {"metadata": {"name": namespace}}
         )
-        found["metadata"].setdefault("labels", {})
+        namespace_object["metadata"].setdefault("labels", {})
         obj: Object = {
             "apiVersion": "tdcs.io/v1alpha2",
             "kind": "Dataset",
@@ -64,8 +64,8 @@ class World:
         return dict(self.cluster.server.store(DATASETS)[key].get("status") or {})
 
     def condition(self, key: tuple[str, str], kind: str = "Ready") -> Object:
-        found = self.status(key).get("conditions") or ()
-        return next((one for one in found if one["type"] == kind), {})
+        conditions = self.status(key).get("conditions") or ()
+        return next((condition for condition in conditions if condition["type"] == kind), {})
 
     async def until_ready(self, key: tuple[str, str]) -> None:
         await self.cluster.until(lambda: self.condition(key).get("status") == "True")
@@ -78,9 +78,9 @@ class World:
         """Whether a Dataset has a claim, or any volume is for it."""
         server = self.cluster.server
         bound = [
-            one
-            for one in server.store(PERSISTENT_VOLUMES).values()
-            if (one["spec"].get("claimRef") or {}).get("namespace") == key[0]
+            volume
+            for volume in server.store(PERSISTENT_VOLUMES).values()
+            if (volume["spec"].get("claimRef") or {}).get("namespace") == key[0]
         ]
         return bool(bound) or key in server.store(PERSISTENT_VOLUME_CLAIMS)
 
@@ -101,20 +101,20 @@ async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     settings = dataclasses.replace(QUICK, resync_seconds=0.3)
     async with Cluster(engine=engine, nodes={"n1": {}, "n2": {}}, settings=settings) as cluster:
         await cluster.create_cache()
-        made = World(cluster)
+        world = World(cluster)
         data = {"accessKeyId": KEYS.access_key_id, "secretAccessKey": KEYS.secret_access_key}
         cluster.server.store(SECRETS)["team-a", "keys"] = {
             "kind": "Secret",
             "metadata": {"name": "keys", "namespace": "team-a", "labels": {}},
             "data": {key: base64.b64encode(value.encode()).decode() for key, value in data.items()},
         }
-        await made.create(
+        await world.create(
             OWNER,
             {"uri": SOURCE, "secretRef": {"name": "keys"}},
             placement={"mode": "Partition", "nodeCount": 1},
         )
-        await made.until_ready(OWNER)
-        yield made
+        await world.until_ready(OWNER)
+        yield world
 
 
 async def test_a_shared_source_is_mounted_once_and_read_without_keys_of_ones_own(world: World) -> None:
@@ -134,8 +134,8 @@ async def test_a_grant_that_is_taken_back_takes_the_volume_and_what_it_kept(worl
     await world.create(READER, REFERENCE)
     await world.until_ready(READER)
     await world.share({"namespaces": ["team-c"]})
-    said = await world.until_refused(READER)
-    assert "not shared with namespace team-b: ask its owner" in said
+    message = await world.until_refused(READER)
+    assert "not shared with namespace team-b: ask its owner" in message
     await world.cluster.until(lambda: not world.has_volume(READER))
     assert world.condition(OWNER)["status"] == "True"
     assert world.mounts == 1
@@ -180,9 +180,9 @@ async def test_a_withdrawn_dataset_shows_only_what_is_true_now(world: World) -> 
     await world.until_refused(READER)
     await world.cluster.until(lambda: "is still used by 1 pod: pod one" in world.condition(READER)["message"])
     status = world.status(READER)
-    assert not any(one["status"] == "True" for one in status["conditions"]), status["conditions"]
-    assert {one["reason"] for one in status["conditions"]} == {"NotShared"}
-    shown = {
+    assert not any(condition["status"] == "True" for condition in status["conditions"]), status["conditions"]
+    assert {condition["reason"] for condition in status["conditions"]} == {"NotShared"}
+    fields = {
         "copies",
         "copyCount",
         "grant",
@@ -193,7 +193,7 @@ async def test_a_withdrawn_dataset_shows_only_what_is_true_now(world: World) -> 
         "wantedBytes",
         "claimName",
     }
-    assert not {field: status[field] for field in shown if status.get(field)}
+    assert not {field: status[field] for field in fields if status.get(field)}
     assert status["inUse"]
     assert status["usedBy"] == ["one"]
     assert world.condition(OWNER)["status"] == "True"
@@ -243,9 +243,9 @@ async def test_a_grant_of_paths_gives_nothing_else(world: World) -> None:
     await world.until_ready(READER)
 
 
-@pytest.mark.parametrize("known", [True, False])
-async def test_without_a_grant_nothing_is_read_nor_said_of_what_is_there(world: World, known: bool) -> None:
-    name = "pictures" if known else "nothing"
+@pytest.mark.parametrize("exists", [True, False])
+async def test_without_a_grant_nothing_is_read_nor_said_of_what_is_there(world: World, exists: bool) -> None:
+    name = "pictures" if exists else "nothing"
     mounted = world.status(OWNER)["mountPath"]
     # A status that comes with the object grants nothing.
     await world.create(
@@ -253,11 +253,11 @@ async def test_without_a_grant_nothing_is_read_nor_said_of_what_is_there(world: 
         {"datasetRef": {"namespace": "team-a", "name": name}},
         status={"mountPath": mounted, "claimName": "images", "state": "Ready"},
     )
-    said = await world.until_refused(READER)
-    assert said.startswith(
+    message = await world.until_refused(READER)
+    assert message.startswith(
         f"Dataset team-a/{name} (spec.source.datasetRef) is not shared with namespace team-b"
     )
-    assert SOURCE not in said
+    assert SOURCE not in message
     assert not world.has_volume(READER)
     assert world.condition(OWNER)["status"] == "True"
     assert "otherNamespaces" not in world.status(OWNER) or not world.status(OWNER)["otherNamespaces"]
@@ -269,8 +269,8 @@ async def test_what_was_shared_is_not_shared_on(world: World) -> None:
     await world.until_ready(READER)
     third = ("team-c", "images")
     await world.create(third, {"datasetRef": {"namespace": "team-b", "name": "images"}})
-    said = await world.until_refused(third)
-    assert "reads another one's source itself" in said
+    message = await world.until_refused(third)
+    assert "reads another one's source itself" in message
     assert not world.has_volume(third)
 
 

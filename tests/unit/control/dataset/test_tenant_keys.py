@@ -32,26 +32,27 @@ class Tenants:
 
     def __init__(self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
         self.cluster = cluster
-        self.given: set[Credentials] = set()
+        self.received_keys: set[Credentials] = set()
         mount, assign = cluster.engine.mount, cluster.agents.assign
 
-        async def mounted(*, path: str, source: Source) -> None:
+        async def note_mount(*, path: str, source: Source) -> None:
             if source.credentials and path in cluster.engine.state.mounts:
-                self.given.add(source.credentials)
+                self.received_keys.add(source.credentials)
             await mount(path=path, source=source)
 
-        async def assigned(*, node: str, assignments: Sequence[Assignment]) -> None:
-            self.given |= {
+        async def note_assign(*, node: str, assignments: Sequence[Assignment]) -> None:
+            self.received_keys |= {
                 Credentials(
-                    access_key_id=one.source.access_key_id, secret_access_key=one.source.secret_access_key
+                    access_key_id=assignment.source.access_key_id,
+                    secret_access_key=assignment.source.secret_access_key,
                 )
-                for one in assignments
-                if one.source is not None
+                for assignment in assignments
+                if assignment.source is not None
             }
             await assign(node=node, assignments=assignments)
 
-        monkeypatch.setattr(cluster.engine, "mount", mounted)
-        monkeypatch.setattr(cluster.agents, "assign", assigned)
+        monkeypatch.setattr(cluster.engine, "mount", note_mount)
+        monkeypatch.setattr(cluster.agents, "assign", note_assign)
 
     def set_keys(self, namespace: str, keys: Credentials) -> None:
         data = {"accessKeyId": keys.access_key_id, "secretAccessKey": keys.secret_access_key}
@@ -94,8 +95,8 @@ class Tenants:
         return dict(self.cluster.server.store(DATASETS)[key].get("status") or {})
 
     def condition(self, key: tuple[str, str], kind: str) -> Object:
-        found = self.status(key).get("conditions") or ()
-        return next((one for one in found if one["type"] == kind), {})
+        conditions = self.status(key).get("conditions") or ()
+        return next((condition for condition in conditions if condition["type"] == kind), {})
 
     def is_well(self, key: tuple[str, str]) -> bool:
         """Whether nothing is said of a Dataset that somebody would have to look at."""
@@ -113,7 +114,9 @@ class Tenants:
         """All that a namespace reads."""
         for (place, _), obj in self.cluster.server.store(DATASETS).items():
             if place == namespace:
-                yield from (str(one["message"]) for one in obj.get("status", {}).get("conditions", ()))
+                yield from (
+                    str(condition["message"]) for condition in obj.get("status", {}).get("conditions", ())
+                )
         for event in self.cluster.server.store(EVENTS).values():
             if event["involvedObject"].get("namespace") == namespace:
                 yield str(event["message"])
@@ -141,13 +144,13 @@ async def tenants(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Tenants]:
     settings = dataclasses.replace(QUICK, resync_seconds=0.3)
     async with Cluster(engine=engine, nodes={"n1": {}}, settings=settings) as cluster:
         await cluster.create_cache()
-        made = Tenants(cluster, monkeypatch)
+        tenants = Tenants(cluster, monkeypatch)
         for key in (A, B):
-            await made.create(key, OLD)
-        await cluster.until(lambda: all(made.is_well(key) for key in (A, B)))
+            await tenants.create(key, OLD)
+        await cluster.until(lambda: all(tenants.is_well(key) for key in (A, B)))
         assert len(cluster.engine.state.mounts) == 1
-        made.given.clear()
-        yield made
+        tenants.received_keys.clear()
+        yield tenants
 
 
 @pytest.mark.failure_mode("wrong-keys-in-one-namespace")
@@ -163,7 +166,7 @@ async def test_wrong_keys_of_one_namespace_are_its_own_matter(tenants: Tenants) 
     for number in range(3):
         await tenants.look_again(A, str(number))
         await cluster.until(lambda: tenants.is_well(A))
-    assert tenants.given <= {OLD}
+    assert tenants.received_keys <= {OLD}
     assert tenants.mounted_keys() == [OLD]
     assert not tenants.warnings(A[0])
     assert not [text for text in tenants.texts(A[0]) if "differ" in text or B[0] in text]
@@ -210,7 +213,7 @@ async def test_other_keys_of_one_namespace_that_the_source_takes_are_not_read_wi
     assert tenants.is_well(B)  # which has keys that the source takes
     tenants.set_keys(A[0], NEW)
     await cluster.until(lambda: tenants.mounted_keys() == [NEW])
-    assert WRONG not in tenants.given
+    assert WRONG not in tenants.received_keys
 
 
 @pytest.mark.failure_mode("keys-revoked-another-namespace-serves")
@@ -241,7 +244,7 @@ async def test_a_source_that_does_not_answer_leaves_others_the_keys_they_have(te
     await tenants.look_again(B, "changed")
     await asyncio.sleep(0.5)
     assert tenants.is_well(A)
-    assert tenants.given <= {OLD}
+    assert tenants.received_keys <= {OLD}
     silent.set()
     await cluster.until(lambda: tenants.is_refused(B))
     assert tenants.is_well(A)
@@ -255,10 +258,10 @@ async def test_after_a_restart_wrong_keys_are_tried_by_the_source_alone(tenants:
     await cluster.stop()
     cluster.agents.restart("n1")
     cluster.agents.evict("n1", count=2)
-    tenants.given.clear()
+    tenants.received_keys.clear()
     await cluster.start()
     await cluster.until(lambda: cluster.held() == {"n1": 2 * MB} and tenants.is_well(A))
-    assert tenants.given == {OLD}
+    assert tenants.received_keys == {OLD}
 
 
 @pytest.mark.parametrize("count", [2, 10])
@@ -269,20 +272,20 @@ async def test_ten_tenants_whose_keys_change_at_random_meet_only_their_own_mista
 ) -> None:
     for module in ("decide.problem", "control.dataset.access.key_checks"):
         monkeypatch.setattr(f"tdcs.{module}.RETRY_LATER", 0.2)
-    dice, taken = random.Random(seed), [OLD, NEW]
+    dice, accepted = random.Random(seed), [OLD, NEW]
     files = {f"f{number}": MB for number in range(4)}
-    engine = MemoryEngine(sources={SOURCE: files}, workers={"n1": 100 * MB}, credentials={SOURCE: taken})
+    engine = MemoryEngine(sources={SOURCE: files}, workers={"n1": 100 * MB}, credentials={SOURCE: accepted})
     settings = dataclasses.replace(QUICK, resync_seconds=0.3)
     async with Cluster(engine=engine, nodes={"n1": {}}, settings=settings) as cluster:
         await cluster.create_cache()
         tenants = Tenants(cluster, monkeypatch)
         innocent = ("innocent", "data")
-        others = [(f"tenant{number}", f"secret-data{number}") for number in range(count - 1)]
-        for key in (innocent, *others):
+        neighbours = [(f"tenant{number}", f"secret-data{number}") for number in range(count - 1)]
+        for key in (innocent, *neighbours):
             await tenants.create(key, OLD)
-        await cluster.until(lambda: all(tenants.is_well(key) for key in (innocent, *others)))
+        await cluster.until(lambda: all(tenants.is_well(key) for key in (innocent, *neighbours)))
         for step in range(12):
-            key = dice.choice(others)
+            key = dice.choice(neighbours)
             now = dice.choice([OLD, NEW, WRONG, WRONG])
             if dice.random() < 0.2:
                 await tenants.delete(key)
@@ -294,7 +297,7 @@ async def test_ten_tenants_whose_keys_change_at_random_meet_only_their_own_mista
                 cluster.agents.evict("n1", count=1)
             if dice.random() < 0.2:
                 cluster.agents.restart("n1")
-            right = now in taken
+            right = now in accepted
             await cluster.until(
                 lambda key=key, right=right: (  # type: ignore[misc]
                     tenants.is_well(key)
@@ -307,9 +310,9 @@ async def test_ten_tenants_whose_keys_change_at_random_meet_only_their_own_mista
             await cluster.until(lambda: tenants.is_well(innocent), deadline=AT_ONCE)
             assert WRONG not in tenants.mounted_keys()
         await cluster.until(lambda: tenants.status(innocent)["cachedBytes"] == 4 * MB, deadline=AT_ONCE)
-        assert WRONG not in tenants.given
+        assert WRONG not in tenants.received_keys
         assert not tenants.warnings(innocent[0])
-        for namespace in (innocent[0], *(key[0] for key in others)):
-            foreign = [name for key in (innocent, *others) if key[0] != namespace for name in key]
+        for namespace in (innocent[0], *(key[0] for key in neighbours)):
+            foreign = [name for key in (innocent, *neighbours) if key[0] != namespace for name in key]
             for text in tenants.texts(namespace):
                 assert not [name for name in foreign if f" {name}" in text or f"{name}/" in text], text

@@ -67,11 +67,15 @@ class TenantJobs(Jobs):
         self.cluster.usage.seen(key, trimmed(pod) if pod is not None and holds else None)
 
     def pods(self, job: str = "") -> list[Object]:
-        found = [
+        labelled = [
             (key, (pod["metadata"].get("labels") or {}).get(names.LABEL_TRAINING_JOB), pod)
             for key, pod in self.server.store(PODS).items()
         ]
-        return [pod for _, own, pod in sorted(found, key=lambda one: one[0]) if own and job in ("", own)]
+        return [
+            pod
+            for _, owner, pod in sorted(labelled, key=lambda entry: entry[0])
+            if owner and job in ("", owner)
+        ]
 
 
 class Walk(Tenants):
@@ -89,7 +93,7 @@ class Walk(Tenants):
             access = {"maxConcurrentJobs": 1, "onLimit": self.dice.choice(["Suspend", "Clone"])}
             await self.create(tenant, placement={"nodeCount": self.dice.randint(1, 2)}, access=access)
         await self.cluster.until(
-            lambda: all(self.status(one).get("grant") for one in EVERYBODY), deadline=120.0
+            lambda: all(self.status(member).get("grant") for member in EVERYBODY), deadline=120.0
         )
         await self.settle()
 
@@ -108,12 +112,12 @@ class Walk(Tenants):
         """A TrainingJob that reads the namespace's Dataset."""
         name = f"job-of-{tenant}-{next(self._numbers)}"
         reads = [{"name": self.dataset(tenant), "mountPath": "/data"}]
-        wanted = with_roles({"roles": {"Worker": role(workers, gpus=gpus)}, "datasets": reads, **spec})
+        job_spec = with_roles({"roles": {"Worker": role(workers, gpus=gpus)}, "datasets": reads, **spec})
         obj = {
             "apiVersion": names.API_VERSION,
             "kind": "TrainingJob",
             "metadata": {"name": name, "namespace": tenant},
-            "spec": wanted,
+            "spec": job_spec,
         }
         await self.jobs.server.create(TRAINING_JOBS, obj=obj)
 
@@ -273,7 +277,9 @@ class Walk(Tenants):
                     yield f"{event['type']} {event['reason']}: {event['message']}"
 
     def foreign(self, tenant: str) -> list[str]:
-        return [text for text in self.texts(tenant) if any(one in text for one in EVERYBODY if one != tenant)]
+        return [
+            text for text in self.texts(tenant) if any(name in text for name in EVERYBODY if name != tenant)
+        ]
 
     def seen_by(self, tenant: str) -> object:
         """What a namespace would notice, without figures of the whole cluster such as a position in the queue."""
@@ -282,7 +288,10 @@ class Walk(Tenants):
                 obj["metadata"]["name"],
                 obj["status"].get("state"),
                 obj["status"].get("reason"),
-                sorted((one["type"], one["status"], one["reason"]) for one in obj["status"]["conditions"]),
+                sorted(
+                    (condition["type"], condition["status"], condition["reason"])
+                    for condition in obj["status"]["conditions"]
+                ),
             )
             for obj in self.own_jobs(tenant)
         )
@@ -320,10 +329,14 @@ async def test_ten_tenants_with_jobs_and_mistakes_hear_nothing_of_each_other(
             await walk.begin()
             for step in range(STEPS):
                 tenant = dice.choice(EVERYBODY)
-                before = {other: walk.seen_by(other) for other in EVERYBODY if other != tenant}
+                before = {
+                    neighbour: walk.seen_by(neighbour) for neighbour in EVERYBODY if neighbour != tenant
+                }
                 action = await walk.step(tenant)
                 await walk.settle()
-                for other, view in before.items():
-                    assert walk.seen_by(other) == view, f"step {step}: {action} of {tenant} changed {other}"
-                for one in EVERYBODY:
-                    assert not walk.foreign(one), f"step {step}: {walk.foreign(one)} in {one}"
+                for neighbour, view in before.items():
+                    assert walk.seen_by(neighbour) == view, (
+                        f"step {step}: {action} of {tenant} changed {neighbour}"
+                    )
+                for member in EVERYBODY:
+                    assert not walk.foreign(member), f"step {step}: {walk.foreign(member)} in {member}"

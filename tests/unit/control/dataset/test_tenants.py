@@ -99,17 +99,17 @@ class Tenants:
 
     def grants(self, owner: str) -> list[Object]:
         """With whom an owner shares now."""
-        readers = [one for one in sorted(self.shared) if self.owners[one] == owner]
+        readers = [reader for reader in sorted(self.shared) if self.owners[reader] == owner]
         return [{"namespaces": readers}] if readers else []
 
     async def share(self, owner: str, *readers: str) -> None:
         """Share with these, and with nobody else."""
-        of_others = {one for one in self.shared if self.owners[one] != owner}
+        of_others = {reader for reader in self.shared if self.owners[reader] != owner}
         self.shared = of_others | set(readers)
         await self.change(owner, sharedWith=self.grants(owner))
 
     def readers(self, owner: str) -> list[str]:
-        return [one for one in self.owners if self.owners[one] == owner]
+        return [reader for reader in self.owners if self.owners[reader] == owner]
 
     async def limit(self, tenant: str, quota: int) -> None:
         """Give a namespace a quota of the cache."""
@@ -166,24 +166,24 @@ class Tenants:
         self.cluster.context.queue.add(WorkKey(DATASETS, tenant, self.dataset(tenant)))
 
     def status(self, tenant: str) -> Object:
-        found = self.cluster.server.store(DATASETS).get((tenant, self.dataset(tenant)), {})
-        return dict(found.get("status") or {})
+        obj = self.cluster.server.store(DATASETS).get((tenant, self.dataset(tenant)), {})
+        return dict(obj.get("status") or {})
 
-    def granted(self, tenant: str) -> int:
+    def granted_bytes(self, tenant: str) -> int:
         """Bytes of its copies that the cache manager grants now."""
         grants = self.cluster.datasets._world.manager.grants(names.DEFAULT_CACHE_CLUSTER)
         key = wants.dataset_key(namespace=tenant, name=self.dataset(tenant))
         return sum(
-            one.wanted_bytes
+            placement.wanted_bytes
             for mount in grants.mounts.values()
-            for one in mount.placements
-            if one.want.dataset == key
+            for placement in mount.placements
+            if placement.want.dataset == key
         )
 
     def quotas_are_known(self) -> bool:
         """Whether the cache manager has seen the quotas that there are."""
-        known = self.cluster.datasets._world.manager._clusters[names.DEFAULT_CACHE_CLUSTER].quotas
-        return known == {f"quota-of-{tenant}": size for tenant, size in self.quotas.items()}
+        quotas = self.cluster.datasets._world.manager._clusters[names.DEFAULT_CACHE_CLUSTER].quotas
+        return quotas == {f"quota-of-{tenant}": size for tenant, size in self.quotas.items()}
 
     def bind(self) -> None:
         """As the cluster's binder does: while a claim waits for it, its Dataset is looked at five times a second."""
@@ -202,7 +202,7 @@ class Tenants:
         def is_current(tenant: str) -> bool:
             obj = self.cluster.server.store(DATASETS)[tenant, self.dataset(tenant)]
             status = obj.get("status") or {}
-            refused = "NotShared" in {one["reason"] for one in status.get("conditions", ())}
+            refused = "NotShared" in {condition["reason"] for condition in status.get("conditions", ())}
             if refused or tenant in self.owners.keys() - self.shared:
                 return refused and tenant not in self.shared
             jobs = [
@@ -212,7 +212,7 @@ class Tenants:
             return (
                 status.get("observedGeneration") == obj["metadata"]["generation"]
                 and (status.get("activeJobs"), status.get("waitingJobs")) == (active, len(jobs) - active)
-                and (status.get("grant") or {}).get("bytes") == self.granted(tenant)
+                and (status.get("grant") or {}).get("bytes") == self.granted_bytes(tenant)
                 and not any(
                     node.get("arriving")
                     for copy in status.get("copies", ())
@@ -222,7 +222,7 @@ class Tenants:
 
         def is_settled() -> bool:
             self.bind()
-            paying = any(self.granted(one) for one in self.owners.keys() - self.shared)
+            paying = any(self.granted_bytes(payer) for payer in self.owners.keys() - self.shared)
             return self.quotas_are_known() and not paying and all(map(is_current, self.names))
 
         await self.cluster.until(is_settled)
@@ -238,7 +238,10 @@ class Tenants:
     def view(self, tenant: str) -> object:
         """What a namespace would notice: conditions, copies, room, counts and events."""
         status = self.status(tenant)
-        conditions = [(one["type"], one["status"], one["reason"]) for one in status.get("conditions", ())]
+        conditions = [
+            (condition["type"], condition["status"], condition["reason"])
+            for condition in status.get("conditions", ())
+        ]
         fields = ("state", "grant", "wantedBytes", "loadedBytes", "physicalBytes", "activeJobs", "copyCount")
         return (
             conditions,
@@ -267,16 +270,16 @@ class Tenants:
             if place == tenant
         ]
         text = f"{json.dumps(objects)} {' '.join(self.events(tenant))}"
-        own = {tenant, self.owners.get(tenant)}
-        return [other for other in self.names if other not in own and other in text]
+        own_names = {tenant, self.owners.get(tenant)}
+        return [name for name in self.names if name not in own_names and name in text]
 
 
-def made(count: int = 4) -> MemoryEngine:
+def memory_engine(count: int = 4) -> MemoryEngine:
     return MemoryEngine(sources={SOURCE: FILES}, workers=dict.fromkeys(NODES[:count], 50 * SIZE))
 
 
 async def test_an_elastic_job_moves_the_copies_of_its_own_dataset_and_says_so() -> None:
-    async with Cluster(engine=made(), nodes={name: {} for name in NODES}, settings=QUICK) as cluster:
+    async with Cluster(engine=memory_engine(), nodes={name: {} for name in NODES}, settings=QUICK) as cluster:
         await cluster.create_cache()
         tenants = Tenants(cluster)
         for tenant in ("ann", "bob"):
@@ -291,12 +294,12 @@ async def test_an_elastic_job_moves_the_copies_of_its_own_dataset_and_says_so() 
         (moved,) = [text for text in tenants.events("ann") if text.startswith("NodesChanged")]
         assert "its jobs read it there" in moved
         assert tenants.view("bob") == before
-        others = tenants.status("bob")["otherNamespaces"]
-        assert others["namespaces"] == 1
+        usage = tenants.status("bob")["otherNamespaces"]
+        assert usage["namespaces"] == 1
 
 
 async def test_what_is_there_for_other_namespaces_is_shown_apart_and_costs_their_quota() -> None:
-    async with Cluster(engine=made(), nodes={name: {} for name in NODES}, settings=QUICK) as cluster:
+    async with Cluster(engine=memory_engine(), nodes={name: {} for name in NODES}, settings=QUICK) as cluster:
         await cluster.create_cache()
         tenants = Tenants(cluster)
         await tenants.limit("bob", 2 * SIZE)
@@ -334,7 +337,9 @@ async def test_ten_tenants_at_random_change_and_hear_nothing_of_each_other(
         monkeypatch.setattr(f"tdcs.{module}.RETRY_LATER", 0.2)
     dice = random.Random(1)
     settings = dataclasses.replace(QUICK, clone_idle_seconds=600.0)
-    async with Cluster(engine=made(), nodes={name: {} for name in NODES}, settings=settings) as cluster:
+    async with Cluster(
+        engine=memory_engine(), nodes={name: {} for name in NODES}, settings=settings
+    ) as cluster:
         await cluster.create_cache()
         # Two of them read by what others share.
         tenants = Tenants(cluster, owners={"tenant-i": "tenant-a", "tenant-j": "tenant-b"})
@@ -352,7 +357,11 @@ async def test_ten_tenants_at_random_change_and_hear_nothing_of_each_other(
             tenant = dice.choice(everybody if move != 8 else sorted(set(tenants.owners.values())))
             # What an owner takes away or gives back is what may change those that it shares with.
             heirs = tenants.readers(tenant) if move in {7, 8} else []
-            before = {other: tenants.view(other) for other in everybody if other not in {tenant, *heirs}}
+            before = {
+                neighbour: tenants.view(neighbour)
+                for neighbour in everybody
+                if neighbour not in {tenant, *heirs}
+            }
             match move:
                 case 0:
                     tenants.job(tenant, f"job-of-{tenant}-{step}")
@@ -375,17 +384,19 @@ async def test_ten_tenants_at_random_change_and_hear_nothing_of_each_other(
                 case 8:
                     await tenants.share(tenant)
                     await tenants.settle()
-                    for one in heirs:
-                        assert not tenants.foreign_names(one)
-                    assert before == {other: tenants.view(other) for other in before}
+                    for member in heirs:
+                        assert not tenants.foreign_names(member)
+                    assert before == {neighbour: tenants.view(neighbour) for neighbour in before}
                     await tenants.share(tenant, *heirs)
                 case _:
-                    for one in (tenant, *heirs):
-                        tenants.end_jobs(one)
+                    for member in (tenant, *heirs):
+                        tenants.end_jobs(member)
                     await tenants.delete(tenant)
                     await tenants.create(tenant, placement={"nodeCount": dice.randint(1, 2)})
             await tenants.settle()
-            for other, view in before.items():
-                assert tenants.view(other) == view, f"step {step}: {tenant} changed {other}"
-            for one in everybody:
-                assert not tenants.foreign_names(one), f"step {step}: {tenants.foreign_names(one)} in {one}"
+            for neighbour, view in before.items():
+                assert tenants.view(neighbour) == view, f"step {step}: {tenant} changed {neighbour}"
+            for member in everybody:
+                assert not tenants.foreign_names(member), (
+                    f"step {step}: {tenants.foreign_names(member)} in {member}"
+                )

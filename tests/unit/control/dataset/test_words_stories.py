@@ -23,10 +23,12 @@ async def cluster() -> AsyncIterator[Cluster]:
         sources={"s3://pictures": {f"{'train' if n % 2 else 'val'}/{n:03d}": MB for n in range(FILES)}},
         workers=dict.fromkeys(ZONES, 10 * TOTAL),
     )
-    async with Cluster(engine=engine, nodes={name: {"zone": zone} for name, zone in ZONES.items()}) as made:
-        await made.create_cache()
-        await made.create_keys()
-        yield made
+    async with Cluster(
+        engine=engine, nodes={name: {"zone": zone} for name, zone in ZONES.items()}
+    ) as cluster:
+        await cluster.create_cache()
+        await cluster.create_keys()
+        yield cluster
 
 
 def slow(cluster: Cluster, *, put: float = 0.0, copy: float = 0.0) -> None:
@@ -111,9 +113,9 @@ async def test_a_dataset_that_only_jobs_fill_says_that_others_of_its_source_have
     )
     await cluster.create_dataset("whole", placement={"nodeCount": 1})
     await cluster.until_state("Ready", "whole")
-    whose = "with what other Datasets of this source have there"
-    told = f"19.1 MiB of 19.1 MiB on 1 node ({whose}); more is cached as jobs read"
-    await cluster.until(lambda: cluster.condition("Ready", "read")["message"] == told)
+    addition = "with what other Datasets of this source have there"
+    message = f"19.1 MiB of 19.1 MiB on 1 node ({addition}); more is cached as jobs read"
+    await cluster.until(lambda: cluster.condition("Ready", "read")["message"] == message)
 
 
 async def test_what_did_not_fit_is_no_part_of_the_own_extent(cluster: Cluster) -> None:
@@ -132,9 +134,9 @@ async def test_a_secret_that_is_gone_is_in_the_sentence_that_people_are_shown(cl
     before = cluster.condition("Ready")["message"]
     cluster.server.store(SECRETS).pop(("n", "keys"))
     await cluster.until_state("Degraded")
-    told = cluster.condition("Ready")
-    assert told["status"] == "True"
-    assert told["message"].startswith(
+    condition = cluster.condition("Ready")
+    assert condition["status"] == "True"
+    assert condition["message"].startswith(
         f"{before}; SecretNotFound: Secret n/keys (spec.source.secretRef) does not exist: create it with the keys"
     )
     await cluster.create_keys()
@@ -182,28 +184,32 @@ async def test_the_rate_tells_what_the_source_sends_from_what_nodes_copy(
     # On a busy machine a peer may be late, and then an agent reads what the peer should bring from the source, too.
     monkeypatch.setattr("tests.support.twins.agent_work.PEER_PATIENCE", 60.0)
     slow(cluster, put=0.05, copy=0.05)
-    seen: list[dict[str, Any]] = []
+    statuses: list[dict[str, Any]] = []
     await cluster.create_dataset(placement={"mode": "Replicate", "nodeCount": 3})
 
     def done() -> bool:
-        seen.append(cluster.status())
+        statuses.append(cluster.status())
         return bool(cluster.status().get("state") == "Ready")
 
     await cluster.until(done)
-    both = [one for one in seen if one.get("bytesPerSecond") and one.get("copiedBytesPerSecond")]
-    assert both
-    assert all(one["rate"].endswith("/s copied") and "/s + " in one["rate"] for one in both)
+    mixed = [
+        status for status in statuses if status.get("bytesPerSecond") and status.get("copiedBytesPerSecond")
+    ]
+    assert mixed
+    assert all(status["rate"].endswith("/s copied") and "/s + " in status["rate"] for status in mixed)
     assert "copiedBytesPerSecond" not in cluster.status()
     assert "rate" not in cluster.status()
     assert cluster.engine.source_bytes_read == TOTAL
 
     # One more node is filled by the others alone: the source sends nothing.
-    seen.clear()
+    statuses.clear()
     await cluster.change(DATASETS, "pictures", placement={"nodeCount": 4})
     await cluster.until(lambda: done() and len(cluster.nodes()) == 4)
-    copying = [one for one in seen if one.get("copiedBytesPerSecond")]
+    copying = [status for status in statuses if status.get("copiedBytesPerSecond")]
     assert copying
-    assert all("bytesPerSecond" not in one and one["rate"].startswith("0 bytes/s + ") for one in copying)
+    assert all(
+        "bytesPerSecond" not in status and status["rate"].startswith("0 bytes/s + ") for status in copying
+    )
 
 
 async def test_a_preload_that_waits_or_has_failed_shows_no_hundred_percent(cluster: Cluster) -> None:
@@ -258,10 +264,10 @@ async def test_a_preload_whose_cache_goes_away_says_so_and_how_far_it_was(cluste
     await cluster.until(lambda: preload(cluster).get("bytesDone", 0) > 2 * MB)
     cluster.engine.available = False
     await cluster.until_state("Pending", "warm", resource=PRELOADS)
-    told = words(cluster)
-    assert "it waits for Dataset pictures: " in told
-    assert "was made unavailable" in told
-    assert "of 9.5 MiB on 1 node so far" in told
+    message = words(cluster)
+    assert "it waits for Dataset pictures: " in message
+    assert "was made unavailable" in message
+    assert "of 9.5 MiB on 1 node so far" in message
     assert preload(cluster)["progress"].endswith("%")
     assert preload(cluster)["progress"] != "100%"
     cluster.engine.available = True

@@ -22,12 +22,12 @@ async def engine() -> MemoryEngine:
 
 @pytest.fixture
 async def cluster(engine: MemoryEngine) -> AsyncIterator[Cluster]:
-    async with Cluster(engine=engine, nodes={name: {"zone": name} for name in "abc"}) as made:
-        await made.create_cache()
-        await made.create_keys()
-        await made.create_dataset(placement={"nodeSelector": {"zone": "a"}})
-        await made.until_state("Ready")
-        yield made
+    async with Cluster(engine=engine, nodes={name: {"zone": name} for name in "abc"}) as cluster:
+        await cluster.create_cache()
+        await cluster.create_keys()
+        await cluster.create_dataset(placement={"nodeSelector": {"zone": "a"}})
+        await cluster.until_state("Ready")
+        yield cluster
 
 
 def on(cluster: Cluster, nodes: str, files: Sequence[str]) -> None:
@@ -83,18 +83,18 @@ async def test_copies_that_were_wrong_are_neither_loaded_nor_called_right_after_
     await cluster.create_preload(nodes=["a"], verify="All")
     await cluster.until(lambda: cluster.condition("Loaded").get("reason") == "CopiesWrong")
     await cluster.stop()
-    asked: Counter[str] = Counter()
+    operations: Counter[str] = Counter()
 
     async def count(operation: Operation) -> None:
-        asked[operation.name] += 1
+        operations[operation.name] += 1
 
     engine.before = count
     await cluster.start()
     await cluster.annotate("pictures", refresh="1")
     await cluster.until(lambda: cluster.status().get("refreshed") == "1")
-    await cluster.until(lambda: asked["workers"] > 20)
+    await cluster.until(lambda: operations["workers"] > 20)
     assert cluster.held() == {"a": 7 * MB}
-    assert asked["put"] == 0
+    assert operations["put"] == 0
     assert cluster.condition("Loaded")["reason"] == "CopiesWrong"
     assert cluster.status()["state"] == "Degraded"
 

@@ -22,34 +22,34 @@ async def cluster() -> AsyncIterator[Cluster]:
         sources={"s3://pictures": {f"{'train' if n % 2 else 'val'}/{n:03d}": MB for n in range(FILES)}},
         workers=dict.fromkeys("abcd", 1000 * MB),
     )
-    async with Cluster(engine=engine, nodes={name: {} for name in "abcd"}) as made:
-        await made.create_cache()
-        await made.create_keys()
-        await made.create_dataset(preload={"paths": ["val"]}, placement={"nodeCount": 1})
-        await made.until_state("Ready")
-        yield made
+    async with Cluster(engine=engine, nodes={name: {} for name in "abcd"}) as cluster:
+        await cluster.create_cache()
+        await cluster.create_keys()
+        await cluster.create_dataset(preload={"paths": ["val"]}, placement={"nodeCount": 1})
+        await cluster.until_state("Ready")
+        yield cluster
 
 
 async def test_a_preload_brings_folders_to_nodes_and_is_complete_when_they_are_there(
     cluster: Cluster,
 ) -> None:
     await cluster.create_preload(paths=["train"], nodes=["b", "c"], bandwidth="6M")
-    seen: set[int] = set()
+    sizes: set[int] = set()
 
     def complete() -> bool:
         status = cluster.status("warm", resource=PRELOADS)
-        seen.add(status.get("bytesDone", 0))
+        sizes.add(status.get("bytesDone", 0))
         return bool(status.get("state") == "Complete")
 
     await cluster.until(complete)
-    assert len(seen) > 2  # progress could be watched
+    assert len(sizes) > 2  # progress could be watched
     status = cluster.status("warm", resource=PRELOADS)
     assert (status["bytesDone"], status["bytesTotal"]) == (20 * MB, 20 * MB)
     assert (status["filesDone"], status["filesTotal"], status["nodes"]) == (10, 10, ["b", "c"])
     assert status["startTime"] <= status["completionTime"]
     assert "rate" not in status
-    told = cluster.condition("Complete", "warm", resource=PRELOADS)["message"]
-    assert told.startswith("19.1 MiB are on their nodes")
+    message = cluster.condition("Complete", "warm", resource=PRELOADS)["message"]
+    assert message.startswith("19.1 MiB are on their nodes")
     assert all(cluster.held()[node] >= 10 * MB for node in "bc")
     assert cluster.events("Complete")
 
@@ -58,7 +58,7 @@ async def test_what_a_preload_brought_is_kept_without_it_until_the_dataset_chang
     mine = cluster.held()
     await cluster.create_preload(paths=["train"], nodes=["d"], ttlSecondsAfterFinished=0)
     await cluster.until(lambda: not cluster.server.store(PRELOADS))
-    assert [kept["name"] for kept in cluster.status()["kept"]] == ["warm"]
+    assert [entry["name"] for entry in cluster.status()["kept"]] == ["warm"]
     await cluster.stop()
     await cluster.start()
     await cluster.annotate("pictures", refresh="1")
@@ -84,7 +84,7 @@ async def test_a_preload_runs_again_for_a_dataset_that_was_made_again(cluster: C
     assert cluster.held()["d"] >= 10 * MB
 
 
-def listed(cluster: Cluster) -> dict[str, dict[str, int]]:
+def nodes_by_dataset(cluster: Cluster) -> dict[str, dict[str, int]]:
     """The copies in the Dataset's status by their ids, as bytes by node."""
     return {
         copy["id"]: {node["name"]: node["bytes"] for node in copy["nodes"]}
@@ -93,28 +93,28 @@ def listed(cluster: Cluster) -> dict[str, dict[str, int]]:
 
 
 async def test_what_preloads_brought_to_further_nodes_is_told_next_to_the_own_copy(cluster: Cluster) -> None:
-    own = cluster.held()
-    (mine,) = own
-    others = sorted(set("abcd") - {mine})
-    assert listed(cluster) == {"0": own}
-    await cluster.create_preload(nodes=others[:2])
+    sizes = cluster.held()
+    (mine,) = sizes
+    further = sorted(set("abcd") - {mine})
+    assert nodes_by_dataset(cluster) == {"0": sizes}
+    await cluster.create_preload(nodes=further[:2])
     await cluster.until_state("Complete", "warm", resource=PRELOADS)
-    whole = dict.fromkeys(others[:2], 20 * MB)
-    await cluster.until(lambda: listed(cluster) == {"0": own, "preloads": whole})
+    whole = dict.fromkeys(further[:2], 20 * MB)
+    await cluster.until(lambda: nodes_by_dataset(cluster) == {"0": sizes, "preloads": whole})
     # Parts that go together are added, those that are the same count once.
-    await cluster.create_preload("more", paths=["train"], nodes=[mine, others[0]])
+    await cluster.create_preload("more", paths=["train"], nodes=[mine, further[0]])
     await cluster.until_state("Complete", "more", resource=PRELOADS)
     whole[mine] = 20 * MB
-    await cluster.until(lambda: listed(cluster) == {"0": own, "preloads": whole})
+    await cluster.until(lambda: nodes_by_dataset(cluster) == {"0": sizes, "preloads": whole})
     # It stays told by an operator that starts again, for whom it is no copy of the Dataset's own.
     await cluster.stop()
     await cluster.start()
     await cluster.annotate("pictures", refresh="1")
     await cluster.until(lambda: cluster.status().get("refreshed") == "1")
-    assert listed(cluster) == {"0": own, "preloads": whole}
+    assert nodes_by_dataset(cluster) == {"0": sizes, "preloads": whole}
     # It goes with the data.
     await cluster.change(DATASETS, "pictures", preload={"bandwidth": "1G"})
-    await cluster.until(lambda: cluster.held() == own and listed(cluster) == {"0": own})
+    await cluster.until(lambda: cluster.held() == sizes and nodes_by_dataset(cluster) == {"0": sizes})
 
 
 async def test_a_suspended_preload_goes_on_with_what_is_missing(cluster: Cluster) -> None:
@@ -189,16 +189,16 @@ async def test_what_keeps_a_preload_from_completing_is_said(
             and cluster.status("warm", resource=PRELOADS)["state"] == state
         )
     )
-    told = cluster.condition("Complete", "warm", resource=PRELOADS)
-    assert told["status"] == "False"
-    assert told["message"]
+    condition = cluster.condition("Complete", "warm", resource=PRELOADS)
+    assert condition["status"] == "False"
+    assert condition["message"]
     if spec.get("nodes") == ["nowhere"]:
-        assert told["message"] == (
+        assert condition["message"] == (
             "there is no node nowhere, which spec.nodes names: add it, or create the Preload again with nodes of "
             "kubectl get nodes"
         )
     if "copies" in spec:
-        assert "spec.copies, or its Dataset's spec.placement, asks for 9 copies" in told["message"]
+        assert "spec.copies, or its Dataset's spec.placement, asks for 9 copies" in condition["message"]
 
 
 async def test_a_preload_that_was_not_understood_runs_once_it_is_corrected(cluster: Cluster) -> None:
@@ -301,9 +301,9 @@ async def test_a_preload_on_a_full_cache_holds_what_fits_and_fails_with_numbers(
     await cluster.set_capacity(12 * MB, *"abcd")
     await cluster.create_preload(nodes=["a"])
     await cluster.until_state("Failed", "warm", resource=PRELOADS)
-    told = cluster.condition("Failed", "warm", resource=PRELOADS)
-    assert told["reason"] == "NotAllFits"
-    assert "10.5 MiB of 19.1 MiB is all" in told["message"]
+    condition = cluster.condition("Failed", "warm", resource=PRELOADS)
+    assert condition["reason"] == "NotAllFits"
+    assert "10.5 MiB of 19.1 MiB is all" in condition["message"]
 
 
 async def test_what_was_loaded_is_compared_with_the_source_and_mended_once(cluster: Cluster) -> None:
@@ -331,7 +331,7 @@ async def test_copies_that_stay_wrong_fail_the_preload_and_are_named(cluster: Cl
     assert cluster.condition("Failed", "warm", resource=PRELOADS)["reason"] == "VerifyFailed"
     named = cluster.status("warm", resource=PRELOADS)["failedFiles"]
     assert named
-    assert all("differs from the source" in one["reason"] for one in named)
+    assert all("differs from the source" in file["reason"] for file in named)
 
 
 async def test_more_completed_preloads_than_are_kept_come_to_rest_and_the_older_ones_are_deleted(
@@ -342,14 +342,14 @@ async def test_more_completed_preloads_than_are_kept_come_to_rest_and_the_older_
         path = f"{'train' if number % 2 else 'val'}/{number:03d}"
         await cluster.create_preload(name, paths=[path], nodes=["d"])
         await cluster.until_state("Complete", name, resource=PRELOADS)
-    await cluster.until(lambda: [kept["name"] for kept in cluster.status()["kept"]] == names[1:])
+    await cluster.until(lambda: [entry["name"] for entry in cluster.status()["kept"]] == names[1:])
     await cluster.change(PRELOADS, names[0], ttlSecondsAfterFinished=0)
     await cluster.until(lambda: ("n", names[0]) not in cluster.server.store(PRELOADS))
     read = cluster.engine.source_bytes_read
     for number in range(3):
         await cluster.annotate("pictures", refresh=str(number))
-        await cluster.until(lambda told=str(number): cluster.status().get("refreshed") == told)  # type: ignore[misc]
-        assert [kept["name"] for kept in cluster.status()["kept"]] == names[1:]
+        await cluster.until(lambda refresh=str(number): cluster.status().get("refreshed") == refresh)  # type: ignore[misc]
+        assert [entry["name"] for entry in cluster.status()["kept"]] == names[1:]
     assert cluster.engine.source_bytes_read == read
     await cluster.until_state("Ready")
 

@@ -79,21 +79,21 @@ class World:
             },
         )
 
-    def need(self, wanted: Source, *, needed: bool = True, by: str = "mount") -> Source | None:
+    def need(self, claim: Source, *, needed: bool = True, by: str = "mount") -> Source | None:
         def changed() -> None:
             self.changes += 1
 
-        return self.servers.reached(wanted, by=by, needed=needed, on_change=changed)
+        return self.servers.reached(claim, by=by, needed=needed, on_change=changed)
 
-    async def until_reached(self, wanted: Source) -> Source:
-        await eventually_async(lambda: self.need(wanted) is not None, deadline=30)
-        found = self.need(wanted)
-        assert found is not None
-        return found
+    async def until_reached(self, claim: Source) -> Source:
+        await eventually_async(lambda: self.need(claim) is not None, deadline=30)
+        reached = self.need(claim)
+        assert reached is not None
+        return reached
 
-    async def refusal(self, wanted: Source) -> ClaimError:
+    async def refusal(self, claim: Source) -> ClaimError:
         with pytest.raises(ClaimError) as caught:
-            async with self.servers.in_use(wanted):
+            async with self.servers.in_use(claim):
                 pass
         return caught.value
 
@@ -102,9 +102,9 @@ class World:
 async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     monkeypatch.setattr(claim_servers, "_STARTING_SECONDS", 0.01)
     monkeypatch.setattr(claim_servers, "_SERVING_SECONDS", 0.01)
-    made = World()
-    yield made
-    await made.servers.close()
+    world = World()
+    yield world
+    await world.servers.close()
 
 
 async def test_a_pod_without_rights_mounts_the_claim_read_only_and_serves_one_folder(world: World) -> None:
@@ -128,18 +128,20 @@ async def test_a_pod_without_rights_mounts_the_claim_read_only_and_serves_one_fo
     (owner,) = job["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"]) == ("PersistentVolumeClaim", "photos"), "it goes with the claim"
 
-    (made,) = world.server.store(SECRETS).values()
-    data = {key: base64.b64decode(value) for key, value in made["data"].items()}
-    assert made["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"], "it goes with the Job"
+    (tls_secret,) = world.server.store(SECRETS).values()
+    data = {key: base64.b64decode(value) for key, value in tls_secret["data"].items()}
+    assert tls_secret["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"], (
+        "it goes with the Job"
+    )
     assert belong_together(certificate=data["tls.crt"], key=data["tls.key"])
     assert data["token"].decode() not in str(job), "whoever reads pods reads no token"
 
     await world.run_pod(job)
-    found = await world.until_reached(source(runAsUser="1000"))
-    assert found.options["endpoint"] == "https://10.0.0.7:8443"
-    assert found.credentials is not None
-    assert found.credentials.session_token == data["token"].decode()
-    assert found.ca_bundle.encode() == data["tls.crt"]
+    reached = await world.until_reached(source(runAsUser="1000"))
+    assert reached.options["endpoint"] == "https://10.0.0.7:8443"
+    assert reached.credentials is not None
+    assert reached.credentials.session_token == data["token"].decode()
+    assert reached.ca_bundle.encode() == data["tls.crt"]
     assert world.changes
 
 
@@ -212,9 +214,9 @@ async def test_a_pod_that_a_tenant_planted_next_to_the_job_is_not_asked(world: W
 
 
 async def test_a_missing_claim_and_one_that_goes_have_no_pod_and_are_named(world: World) -> None:
-    found = await world.refusal(source())
-    assert found.problem == "SourceClaimNotFound"
-    assert "PersistentVolumeClaim team/photos" in str(found)
+    refusal = await world.refusal(source())
+    assert refusal.problem == "SourceClaimNotFound"
+    assert "PersistentVolumeClaim team/photos" in str(refusal)
     await world.create_claim()
     world.need(source())
     await world.until_job()
@@ -230,22 +232,22 @@ async def test_a_quota_that_refuses_the_pod_is_quoted(world: World) -> None:
     await world.create_claim()
     world.need(source())
     job = await world.until_job()
-    said = 'pods "tdcs-claim" is forbidden: exceeded quota: small, requested: pods=1'
+    message = 'pods "tdcs-claim" is forbidden: exceeded quota: small, requested: pods=1'
     await world.server.create(
         EVENTS,
         obj={
             "metadata": {"name": "e", "namespace": "team"},
             "type": "Warning",
             "reason": "FailedCreate",
-            "message": said,
+            "message": message,
             "involvedObject": {"uid": job["metadata"]["uid"]},
         },
     )
     await eventually_async(lambda: world.server.store(EVENTS), deadline=30)
     await asyncio.sleep(0.1)
-    found = await world.refusal(source())
-    assert found.problem == "SourceClaimNotServed"
-    assert said in str(found)
+    refusal = await world.refusal(source())
+    assert refusal.problem == "SourceClaimNotServed"
+    assert message in str(refusal)
 
 
 @pytest.mark.parametrize("refused", [JOBS, SECRETS], ids=["jobs", "secrets"])
@@ -258,8 +260,8 @@ async def test_a_right_or_policy_that_is_missing_is_quoted_and_nothing_begins(
 
     world.server.refuse = refuse
     await world.create_claim()
-    found = await world.refusal(source())
-    assert found.problem == "SourceClaimNotServed"
+    refusal = await world.refusal(source())
+    assert refusal.problem == "SourceClaimNotServed"
     assert all(job["spec"]["suspend"] for job in world.jobs), "no pod waits for a Secret that cannot be made"
 
 
@@ -280,8 +282,8 @@ async def test_other_folders_and_users_of_a_claim_have_other_pods(world: World) 
     await world.create_claim()
     await world.create_claim("other")
     sources = [source(), source(uri="pvc://photos"), source(runAsUser="7"), source("other")]
-    for each in sources:
-        world.need(each, by=str(each))
+    for claim in sources:
+        world.need(claim, by=str(claim))
     await eventually_async(lambda: len(world.jobs) == 4, deadline=30)
     assert {job["metadata"]["namespace"] for job in world.jobs} == {"team", "other"}
     assert len({job["metadata"]["labels"][names.LABEL_SERVED_CLAIM] for job in world.jobs}) == 4

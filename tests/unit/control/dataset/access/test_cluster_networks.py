@@ -50,19 +50,19 @@ async def test_an_api_server_that_does_not_say_leaves_what_is_known(
     reason: type[KubeError], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "FRESH_SECONDS", 0.001)
-    server, asked = Server(), 0
+    server, requests = Server(), 0
     server.store(SERVICE_CIDRS)["", "kubernetes"] = {"spec": {"cidrs": ["10.96.0.0/12"]}}
     networks = ClusterNetworks(api=server, settings=Settings(), nodes={})
     await networks.read()
 
     async def fails(*_: object, **__: object) -> ObjectList:
-        nonlocal asked
-        asked += 1
+        nonlocal requests
+        requests += 1
         raise error(reason)
 
     monkeypatch.setattr(server, "list", fails)
     task = asyncio.create_task(networks.follow())
-    await eventually_async(lambda: asked > 3, deadline=20)
+    await eventually_async(lambda: requests > 3, deadline=20)
     assert networks.texts == ("10.96.0.0/12",)
     assert not task.done()
     assert sum("internalNetworks" in text for text in caplog.messages) == (reason is not UnavailableError)

@@ -52,16 +52,16 @@ NAMED: dict[str, Any] = {"secretRef": {"name": "keys"}}
 async def refusal(
     answer: Object | Exception | None, settings: Settings | None = None, **source: object
 ) -> Problem:
-    found = await read_credentials(
+    problem = await read_credentials(
         context=context(SecretApi(answer), settings), namespace="n", spec=spec(**source)
     )
-    assert isinstance(found, Problem)
-    return found
+    assert isinstance(problem, Problem)
+    return problem
 
 
 async def test_a_source_without_a_secret_is_read_without_keys() -> None:
-    found = await read_credentials(context=context(SecretApi(None)), namespace="n", spec=spec(secretRef=None))
-    assert found is NO_KEYS
+    keys = await read_credentials(context=context(SecretApi(None)), namespace="n", spec=spec(secretRef=None))
+    assert keys is NO_KEYS
 
 
 async def test_a_secret_that_is_missing_or_incomplete_is_named() -> None:
@@ -75,9 +75,9 @@ async def test_a_secret_that_is_missing_or_incomplete_is_named() -> None:
 async def test_the_keys_are_those_of_the_secret() -> None:
     data = {"accessKeyId": b"me", "secretAccessKey": b"hidden"}
     secret = {"data": {key: base64.b64encode(value).decode() for key, value in data.items()}}
-    found = await read_credentials(context=context(SecretApi(secret)), namespace="n", spec=spec(**NAMED))
-    assert isinstance(found, Credentials)
-    assert (found.access_key_id, found.secret_access_key) == ("me", "hidden")
+    keys = await read_credentials(context=context(SecretApi(secret)), namespace="n", spec=spec(**NAMED))
+    assert isinstance(keys, Credentials)
+    assert (keys.access_key_id, keys.secret_access_key) == ("me", "hidden")
 
 
 async def test_a_forbidden_secret_comes_with_the_command_that_allows_it() -> None:
@@ -96,18 +96,18 @@ def secret(**values: str) -> Object:
 
 async def test_a_session_token_belongs_to_the_keys() -> None:
     answer = secret(accessKeyId="ASIAME", secretAccessKey="hidden", sessionToken="a-token")
-    found = await read_credentials(context=context(SecretApi(answer)), namespace="n", spec=spec(**NAMED))
-    assert isinstance(found, Credentials)
-    assert found.session_token == "a-token"
-    assert "a-token" in found.secrets
-    assert "a-token" not in repr(found)
+    keys = await read_credentials(context=context(SecretApi(answer)), namespace="n", spec=spec(**NAMED))
+    assert isinstance(keys, Credentials)
+    assert keys.session_token == "a-token"
+    assert "a-token" in keys.secrets
+    assert "a-token" not in repr(keys)
 
 
 async def test_temporary_keys_without_their_token_are_refused_with_a_sentence() -> None:
-    found = await refusal(secret(accessKeyId="ASIAME", secretAccessKey="hidden"), **NAMED)
-    assert found.reason == "SecretIncomplete"
-    assert "sessionToken" in found.message
-    assert "hidden" not in found.message
+    problem = await refusal(secret(accessKeyId="ASIAME", secretAccessKey="hidden"), **NAMED)
+    assert problem.reason == "SecretIncomplete"
+    assert "sessionToken" in problem.message
+    assert "hidden" not in problem.message
     empty = await refusal(secret(accessKeyId="AKIAME", secretAccessKey="hidden", sessionToken=" "), **NAMED)
     assert "sessionToken" in empty.message
 
@@ -136,7 +136,7 @@ async def test_a_container_is_read_with_a_key_a_signature_or_a_token(
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "words"),
     [
         ({"accessKeyId": "a", "secretAccessKey": "hidden"}, "has none of them"),
         (
@@ -152,11 +152,11 @@ async def test_a_container_is_read_with_a_key_a_signature_or_a_token(
     ],
 )
 async def test_what_shows_nothing_to_a_container_is_refused_with_a_sentence(
-    values: dict[str, str], said: str
+    values: dict[str, str], words: str
 ) -> None:
-    found = await refusal(secret(**values), **AZURE)
-    assert (found.reason, said in found.message) == ("SecretIncomplete", True), found.message
-    assert "hidden" not in found.message
+    problem = await refusal(secret(**values), **AZURE)
+    assert (problem.reason, words in problem.message) == ("SecretIncomplete", True), problem.message
+    assert "hidden" not in problem.message
 
 
 GOOGLE = {"uri": "gs://bucket/data", **NAMED}
@@ -164,10 +164,10 @@ GOOGLE = {"uri": "gs://bucket/data", **NAMED}
 
 async def test_a_service_account_is_taken_from_its_key_file() -> None:
     answer = secret(**{"key.json": key_file()})
-    found = await read_credentials(context=context(SecretApi(answer)), namespace="n", spec=spec(**GOOGLE))
-    assert isinstance(found, Credentials)
-    assert found.access_key_id == ACCOUNT
-    assert found.secret_access_key.startswith("-----BEGIN PRIVATE KEY-----")
+    keys = await read_credentials(context=context(SecretApi(answer)), namespace="n", spec=spec(**GOOGLE))
+    assert isinstance(keys, Credentials)
+    assert keys.access_key_id == ACCOUNT
+    assert keys.secret_access_key.startswith("-----BEGIN PRIVATE KEY-----")
     token = await read_credentials(
         context=context(SecretApi(secret(token="ya29.x"))), namespace="n", spec=spec(**GOOGLE)
     )
@@ -175,7 +175,7 @@ async def test_a_service_account_is_taken_from_its_key_file() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "words"),
     [
         ({"accessKeyId": "a", "secretAccessKey": "b"}, "neither a usable key.json"),
         ({"token": "two words"}, "neither a usable key.json"),
@@ -188,10 +188,10 @@ async def test_a_service_account_is_taken_from_its_key_file() -> None:
     ],
 )
 async def test_a_key_file_that_cannot_be_used_is_refused_with_a_sentence(
-    values: dict[str, str], said: str
+    values: dict[str, str], words: str
 ) -> None:
-    found = await refusal(secret(**values), **GOOGLE)
-    assert found.reason == "SecretIncomplete"
-    assert said in found.message
-    assert "Secret n/keys (spec.source.secretRef)" in found.message
-    assert "secret but" not in found.message
+    problem = await refusal(secret(**values), **GOOGLE)
+    assert problem.reason == "SecretIncomplete"
+    assert words in problem.message
+    assert "Secret n/keys (spec.source.secretRef)" in problem.message
+    assert "secret but" not in problem.message

@@ -25,7 +25,7 @@ class World:
     """Name servers, a clock, and who was woken."""
 
     def __init__(self) -> None:
-        self.now, self.found, self.asked = 0.0, ["93.184.216.34"], 0
+        self.now, self.addresses, self.lookups = 0.0, ["93.184.216.34"], 0
         self.networks = ClusterNetworks(api=Server(), settings=Settings(), nodes={})
         self.woken: list[WorkKey] = []
         self.hanging = threading.Event()
@@ -48,11 +48,11 @@ class World:
             self.times[host] += 1
             if self.times[host] % 2:
                 self.hanging.wait(0.03)
-            return self.found
-        self.asked += 1
-        if not self.found:
+            return self.addresses
+        self.lookups += 1
+        if not self.addresses:
             raise OSError("no answer")
-        return self.found
+        return self.addresses
 
     def look(self, host: str = STORE, *, user: WorkKey = ONE) -> HostAnswer:
         return self.endpoints.look(host, user=user)
@@ -65,39 +65,39 @@ class World:
     async def later(self, seconds: float) -> HostAnswer:
         """The answer after a while and a whole lookup more."""
         self.now += seconds
-        asked = self.asked
-        await eventually_async(lambda: self.asked >= asked + 2, deadline=20, interval=0.005)
+        before = self.lookups
+        await eventually_async(lambda: self.lookups >= before + 2, deadline=20, interval=0.005)
         return self.look()
 
 
 @pytest.fixture
 async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     monkeypatch.setattr(module, "FRESH_SECONDS", 0.005)
-    found = World()
-    yield found
-    found.hanging.set()
-    await found.endpoints.close()
+    world = World()
+    yield world
+    world.hanging.set()
+    await world.endpoints.close()
 
 
 @pytest.mark.failure_mode("name-servers-fail")
 async def test_a_failed_lookup_leaves_a_good_answer_for_a_minute(world: World) -> None:
     assert not world.look().known
     assert (await world.until(lambda answer: answer.known)).address == "93.184.216.34"
-    world.found = []
+    world.addresses = []
     assert (await world.later(11)).address == "93.184.216.34"
     assert (await world.later(60)).failure
 
 
 async def test_an_address_inside_the_cluster_is_settled_after_three_looks_and_a_minute(world: World) -> None:
     await world.until(lambda answer: answer.address)
-    world.found = ["169.254.169.254"]
+    world.addresses = ["169.254.169.254"]
     assert not (await world.until(lambda answer: answer.internal)).settled
     for _ in range(3):
-        found = await world.later(15)
-        assert found.internal
-        assert not found.settled
+        answer = await world.later(15)
+        assert answer.internal
+        assert not answer.settled
     assert (await world.later(31)).settled
-    world.found = ["93.184.216.34"]
+    world.addresses = ["93.184.216.34"]
     await world.until(lambda answer: answer.address == "93.184.216.34")
 
 
@@ -107,7 +107,7 @@ async def test_an_address_is_judged_at_once_and_asked_of_no_name_server(world: W
     inside = world.look("10.0.0.7")
     assert inside.internal == "cluster-internal"
     assert inside.settled
-    assert not world.asked
+    assert not world.lookups
 
 
 async def test_only_a_changed_answer_wakes_those_who_use_the_name(world: World) -> None:
@@ -115,14 +115,14 @@ async def test_only_a_changed_answer_wakes_those_who_use_the_name(world: World) 
     await world.until(lambda answer: answer.address)
     world.woken.clear()
     await world.later(1)
-    world.found = ["93.184.216.35", "93.184.216.34"]  # another order, and one address more
+    world.addresses = ["93.184.216.35", "93.184.216.34"]  # another order, and one address more
     await world.later(1)
     assert not world.woken
-    world.found = ["93.184.216.35"]
+    world.addresses = ["93.184.216.35"]
     await eventually_async(lambda: len(world.woken) == 2, deadline=20)
     assert set(world.woken) == {ONE, TWO}
     world.endpoints.drop(ONE)
-    world.found = ["93.184.216.36"]
+    world.addresses = ["93.184.216.36"]
     await eventually_async(lambda: len(world.woken) == 3, deadline=20)
     assert world.woken[2] == TWO
 
@@ -159,7 +159,7 @@ async def test_slow_names_hold_up_no_other_name_and_are_said_to_be_slow(
     await eventually_async(
         lambda: "has answered" in world.look("slow-0.example", user=slow).failure, deadline=20
     )
-    world.found = ["93.184.216.37"]
+    world.addresses = ["93.184.216.37"]
     await world.until(lambda answer: answer.address == "93.184.216.37")
     world.hanging.set()
     await eventually_async(

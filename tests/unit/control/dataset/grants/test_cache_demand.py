@@ -64,8 +64,8 @@ def test_a_mount_stands_as_the_best_of_its_datasets() -> None:
 
 def test_a_timed_one_leaves_when_it_was_not_used_for_so_long_and_comes_back_when_a_job_asks() -> None:
     assert tier(cache_user(policy="Timed", ttl="2h")) is GrantTier.KEPT
-    found = standing([cache_user(policy="Timed", ttl="2h")], size=1, policies=POLICIES, now=NOW)
-    assert found.seconds == 3600
+    standing_now = standing([cache_user(policy="Timed", ttl="2h")], size=1, policies=POLICIES, now=NOW)
+    assert standing_now.seconds == 3600
     assert tier(cache_user(policy="Timed", ttl="30m")) is GrantTier.DUE
     assert tier(cache_user(policy="Timed", ttl="30m", last_used=NOW)) is GrantTier.KEPT
     assert tier(cache_user(policy="Timed", ttl="30m", active=1)) is GrantTier.ACTIVE
@@ -75,17 +75,17 @@ def test_a_timed_one_leaves_when_it_was_not_used_for_so_long_and_comes_back_when
 
 
 def test_a_dataset_whose_time_is_over_is_kept_only_by_a_twin_that_has_time_left() -> None:
-    over, kept = cache_user(policy="Timed", ttl="30m"), cache_user(policy="Timed", ttl="2h")
+    over, twin = cache_user(policy="Timed", ttl="30m"), cache_user(policy="Timed", ttl="2h")
 
     def is_kept(**claims: CacheUser) -> bool:
         return is_kept_by_twin(claims, key="me", policies=POLICIES, now=NOW)
 
-    assert is_kept(me=over, twin=kept)
+    assert is_kept(me=over, twin=twin)
     assert is_kept(me=over, twin=over, third=cache_user())
     assert not is_kept(me=over)  # its pass has crossed the second at which its time is over
     assert not is_kept(me=over, twin=over)
-    assert not is_kept(me=kept, twin=over)
-    assert not is_kept(twin=over, third=kept)
+    assert not is_kept(me=twin, twin=over)
+    assert not is_kept(twin=over, third=twin)
 
 
 def test_a_cron_line_says_when_it_leaves_and_what_was_used_since_stays_until_the_next_time() -> None:
@@ -93,8 +93,8 @@ def test_a_cron_line_says_when_it_leaves_and_what_was_used_since_stays_until_the
     assert tier(cache_user(policy="Timed", schedule="30 11 * * *")) is GrantTier.DUE
     assert tier(cache_user(policy="Timed", schedule="30 11 * * *", active=1)) is GrantTier.ACTIVE
     later = cache_user(policy="Timed", schedule="30 11 * * *", last_used="2026-03-01T11:45:00Z")
-    found = standing([later], size=1, policies=POLICIES, now=NOW)
-    assert (found.tier, found.seconds) == (GrantTier.KEPT, 23.5 * 3600)
+    standing_now = standing([later], size=1, policies=POLICIES, now=NOW)
+    assert (standing_now.tier, standing_now.seconds) == (GrantTier.KEPT, 23.5 * 3600)
     assert (
         tier(cache_user(policy="Timed", schedule="30 11 * * *", reason="Expired", last_used=NOW))
         is GrantTier.DUE
@@ -118,15 +118,15 @@ def test_what_can_be_loaded_in_part_only_has_its_time_from_then_on(
 ) -> None:
     loaded = Condition(type="Loaded", status="False", reason=reason, last_transition_time=since)
     ready = Condition(type="Ready", status="True", reason=reason, last_transition_time=since)
-    known = cache_user(policy="Timed", ttl="30m")
-    dataset = known.dataset.model_copy(update={"status": DatasetStatus(conditions=[loaded, ready])})
-    partly = replace(known, dataset=dataset)
+    user = cache_user(policy="Timed", ttl="30m")
+    dataset = user.dataset.model_copy(update={"status": DatasetStatus(conditions=[loaded, ready])})
+    partly = replace(user, dataset=dataset)
     assert tier(partly) is expected
 
 
 def test_a_policy_that_is_not_installed_evicts_nothing_and_is_named() -> None:
-    found = standing([cache_user(policy="Magic")], size=1, policies=POLICIES, now=NOW)
-    assert (found.tier, found.unknown) == (GrantTier.PINNED, "Magic")
+    standing_now = standing([cache_user(policy="Magic")], size=1, policies=POLICIES, now=NOW)
+    assert (standing_now.tier, standing_now.unknown) == (GrantTier.PINNED, "Magic")
 
 
 def test_with_next_use_the_first_in_the_queue_is_worth_most() -> None:
@@ -152,23 +152,23 @@ def test_the_end_of_a_use_is_noted_also_when_no_operator_saw_it() -> None:
 def test_uses_that_are_still_to_come_count_as_now() -> None:
     """Else a Dataset that a job used while a clock was a year ahead would be the last to go for a year."""
     ahead = "2027-01-01T00:00:00Z"
-    known = DatasetStatus(last_used_time=ahead, uses=[EARLIER, ahead])
-    found = use_of(status=known, jobs=DatasetJobs(), mounted=False, now=NOW)
-    assert (found.last_used, found.uses) == (NOW, (EARLIER, NOW))
+    status = DatasetStatus(last_used_time=ahead, uses=[EARLIER, ahead])
+    use = use_of(status=status, jobs=DatasetJobs(), mounted=False, now=NOW)
+    assert (use.last_used, use.uses) == (NOW, (EARLIER, NOW))
 
 
 def test_a_copy_that_is_to_be_idle_in_a_year_is_idle_from_now_on() -> None:
-    known = (Copy(id="clone-1", idle_since="2027-01-01T00:00:00Z"),)
+    copies = (Copy(id="clone-1", idle_since="2027-01-01T00:00:00Z"),)
     access = Access(max_concurrent_jobs=2, on_limit="Clone")
-    (kept,) = clones(
-        access=access, copies=1, readers={}, jobs=0, existing_copies=known, now=NOW, idle_seconds=600.0
+    (clone,) = clones(
+        access=access, copies=1, readers={}, jobs=0, existing_copies=copies, now=NOW, idle_seconds=600.0
     )
-    assert kept.idle_since == NOW
+    assert clone.idle_since == NOW
 
 
-def made(access: Access, *, jobs: int, known: tuple[Copy, ...] = (), **more: Any) -> list[str]:
-    given = {"copies": 1, "readers": {}, "now": NOW, "idle_seconds": 600.0, **more}
-    return [one.id for one in clones(access=access, jobs=jobs, existing_copies=known, **given)]
+def clone_ids(access: Access, *, jobs: int, existing: tuple[Copy, ...] = (), **more: Any) -> list[str]:
+    arguments = {"copies": 1, "readers": {}, "now": NOW, "idle_seconds": 600.0, **more}
+    return [copy.id for copy in clones(access=access, jobs=jobs, existing_copies=existing, **arguments)]
 
 
 CLONE = Access(max_concurrent_jobs=2, on_limit="Clone")
@@ -176,28 +176,31 @@ CLONE = Access(max_concurrent_jobs=2, on_limit="Clone")
 
 @pytest.mark.parametrize(("jobs", "count"), [(0, 0), (2, 0), (3, 1), (4, 1), (5, 2)])
 def test_there_are_as_many_copies_as_the_jobs_need(jobs: int, count: int) -> None:
-    assert len(made(CLONE, jobs=jobs)) == count
+    assert len(clone_ids(CLONE, jobs=jobs)) == count
 
 
 def test_no_more_copies_are_made_than_the_spec_allows() -> None:
-    assert made(CLONE.model_copy(update={"max_copies": 2}), jobs=9) == ["clone-1"]
-    assert made(Access(max_concurrent_jobs=2), jobs=9) == []
+    assert clone_ids(CLONE.model_copy(update={"max_copies": 2}), jobs=9) == ["clone-1"]
+    assert clone_ids(Access(max_concurrent_jobs=2), jobs=9) == []
 
 
 def test_fewer_copies_than_there_are_let_those_stay_that_jobs_read() -> None:
     fewer = CLONE.model_copy(update={"max_copies": 1})
-    known = tuple(Copy(id=f"clone-{number}", idle_since=EARLIER) for number in (1, 2))
-    assert made(fewer, jobs=9, known=known, readers={"clone-2": 1}) == ["clone-2"]
-    assert made(fewer, jobs=9, known=known) == []
+    copies = tuple(Copy(id=f"clone-{number}", idle_since=EARLIER) for number in (1, 2))
+    assert clone_ids(fewer, jobs=9, existing=copies, readers={"clone-2": 1}) == ["clone-2"]
+    assert clone_ids(fewer, jobs=9, existing=copies) == []
 
 
 def test_a_clone_that_is_read_stays_and_one_that_nobody_needs_goes_after_a_while() -> None:
-    known = tuple(Copy(id=f"clone-{number}") for number in (1, 2))
-    assert made(CLONE, jobs=1, known=known, readers={"clone-2": 1}) == ["clone-1", "clone-2"]
+    copies = tuple(Copy(id=f"clone-{number}") for number in (1, 2))
+    assert clone_ids(CLONE, jobs=1, existing=copies, readers={"clone-2": 1}) == ["clone-1", "clone-2"]
     old = (Copy(id="clone-1", idle_since=EARLIER), Copy(id="clone-2"))
-    assert made(CLONE, jobs=1, known=old, readers={"clone-2": 1}) == ["clone-2"]
+    assert clone_ids(CLONE, jobs=1, existing=old, readers={"clone-2": 1}) == ["clone-2"]
     # The id of one that went is used again; another one keeps its own.
-    assert made(CLONE, jobs=6, known=(Copy(id="clone-2"),), readers={"clone-2": 2}) == ["clone-1", "clone-2"]
+    assert clone_ids(CLONE, jobs=6, existing=(Copy(id="clone-2"),), readers={"clone-2": 2}) == [
+        "clone-1",
+        "clone-2",
+    ]
 
 
 def state(capacity: int, **held: int) -> AgentState:
@@ -223,9 +226,9 @@ def test_what_was_granted_waits_for_what_has_to_leave() -> None:
     granted = {"/old": 100, "/new": 800}
     assert is_crowded(node, granted)
     assert has_to_wait(node, path="/new", granted=800)
-    left = NodeSpace(capacity=1000, state=state(1000, old=100))
-    assert not is_crowded(left, granted)
-    assert not has_to_wait(left, path="/new", granted=800)
+    space = NodeSpace(capacity=1000, state=state(1000, old=100))
+    assert not is_crowded(space, granted)
+    assert not has_to_wait(space, path="/new", granted=800)
 
 
 @given(st.dictionaries(st.sampled_from("ab"), st.sampled_from("xy")))

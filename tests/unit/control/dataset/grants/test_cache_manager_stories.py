@@ -31,10 +31,10 @@ async def cluster() -> AsyncIterator[Cluster]:
     engine = MemoryEngine(
         sources={f"s3://{name}": files for name in SOURCES}, workers=dict.fromkeys("abcd", 60 * MB)
     )
-    async with Cluster(engine=engine, nodes={name: {"zone": name} for name in "abcd"}) as made:
-        await made.create_cache()
-        await made.create_keys()
-        yield made
+    async with Cluster(engine=engine, nodes={name: {"zone": name} for name in "abcd"}) as cluster:
+        await cluster.create_cache()
+        await cluster.create_keys()
+        yield cluster
 
 
 async def create(cluster: Cluster, name: str, **spec: Any) -> None:
@@ -64,11 +64,11 @@ def job(cluster: Cluster, name: str, dataset: str, *, copy: str | None = None) -
 
 
 def ends(cluster: Cluster, name: str) -> None:
-    gone = cluster.server.store(TRAINING_JOBS).pop(("n", name))
-    cluster.context.queue.add(WorkKey(DATASETS, "n", gone["spec"]["datasets"][0]["name"]))
+    job = cluster.server.store(TRAINING_JOBS).pop(("n", name))
+    cluster.context.queue.add(WorkKey(DATASETS, "n", job["spec"]["datasets"][0]["name"]))
 
 
-def granted(cluster: Cluster, name: str) -> str:
+def grant_reason(cluster: Cluster, name: str) -> str:
     return str(cluster.condition("Granted", name).get("reason"))
 
 
@@ -97,7 +97,7 @@ async def test_the_idle_dataset_makes_room_for_the_one_that_a_job_waits_for_and_
     # What was left of node a holds a beginning of the other one.
     await cluster.until(lambda: on_disk(cluster, "one") <= 20 * MB)
     assert cluster.condition("Mounted", "one")["status"] == "True"
-    assert granted(cluster, "one") == "NotAllFits"
+    assert grant_reason(cluster, "one") == "NotAllFits"
     ends(cluster, "train")
     job(cluster, "other", "one", copy="0")
     await cluster.until_state("Ready", "one")
@@ -111,7 +111,7 @@ async def test_of_idle_datasets_the_least_recently_used_leaves_and_a_pinned_one_
     await create(cluster, "one", eviction={"policy": "Pin"})
     await cluster.until_state("Ready", "one")
     await create(cluster, "two")
-    await cluster.until(lambda: granted(cluster, "two") == "NotAllFits")
+    await cluster.until(lambda: grant_reason(cluster, "two") == "NotAllFits")
     job(cluster, "train", "two", copy="0")
     await cluster.until(lambda: cluster.status("two").get("activeJobs") == 1)
     assert on_disk(cluster, "one") == SIZE
@@ -124,7 +124,7 @@ async def test_a_timed_dataset_leaves_when_its_time_is_over_and_comes_back_for_a
     await create(cluster, "one", eviction={"policy": "Timed", "ttl": "1s"})
     await cluster.until(lambda: cluster.status("one").get("state") == "Evicted")
     await cluster.until(lambda: on_disk(cluster, "one") == 0)
-    assert granted(cluster, "one") == "Expired"
+    assert grant_reason(cluster, "one") == "Expired"
     assert cluster.condition("Ready", "one")["status"] == "True"
     assert "read from the source" in cluster.condition("Ready", "one")["message"]
     job(cluster, "train", "one")
@@ -138,15 +138,15 @@ async def test_a_timed_dataset_stays_with_another_one_of_its_source_and_says_so(
     await cluster.until_state("Ready", "twin")
     # It finds all of it there: of a load that takes longer than its time something else is said.
     await create(cluster, "one", eviction={"policy": "Timed", "ttl": "2s"})
-    await cluster.until(lambda: granted(cluster, "one") == "KeptByTwin")
+    await cluster.until(lambda: grant_reason(cluster, "one") == "KeptByTwin")
     text = cluster.condition("Granted", "one")["message"]
     assert "was not used for 2s" in text
     assert "another Dataset of the same source keeps the blocks" in text
     assert "twin" not in text  # it may be another tenant's
-    assert granted(cluster, "twin") == "Granted"
+    assert grant_reason(cluster, "twin") == "Granted"
     assert on_disk(cluster, "one") == SIZE
     await cluster.server.delete(DATASETS, name="twin", namespace="n")
-    await cluster.until(lambda: granted(cluster, "one") == "Expired")
+    await cluster.until(lambda: grant_reason(cluster, "one") == "Expired")
 
 
 async def test_a_pod_that_mounts_the_claim_keeps_a_timed_dataset_in_the_cache(cluster: Cluster) -> None:
@@ -186,7 +186,7 @@ async def test_a_timed_dataset_with_a_file_that_cannot_be_had_leaves_when_its_ti
     cluster.engine.refuse = lambda worker, uri: "no access" if "39.bin" in uri else None
     await create(cluster, "one", eviction={"policy": "Timed", "ttl": "1s"})
     await cluster.until(lambda: cluster.condition("Ready", "one").get("reason") == "FilesFailed")
-    await cluster.until(lambda: granted(cluster, "one") == "Expired")
+    await cluster.until(lambda: grant_reason(cluster, "one") == "Expired")
     await cluster.until(lambda: on_disk(cluster, "one") == 0)
 
 
@@ -205,10 +205,10 @@ async def test_a_clone_is_made_from_peers_for_a_job_that_waits_and_goes_when_it_
 
     def clone() -> dict[str, Any]:
         copies = cluster.status("one").get("copies") or ()
-        return next((one for one in copies if one["id"] == "clone-1"), {})
+        return next((copy for copy in copies if copy["id"] == "clone-1"), {})
 
     await cluster.until(lambda: [node["bytes"] for node in clone().get("nodes", ())] == [SIZE])
-    first = next(one for one in cluster.status("one")["copies"] if one["id"] == "0")
+    first = next(copy for copy in cluster.status("one")["copies"] if copy["id"] == "0")
     assert {node["name"] for node in first["nodes"]}.isdisjoint(node["name"] for node in clone()["nodes"])
     assert cluster.engine.source_bytes_read == SIZE
     # The Dataset was Ready all along: what its placement asks for was there.
@@ -236,7 +236,7 @@ async def test_jobs_of_another_dataset_of_the_source_call_for_no_clone_of_this_o
     job(cluster, "third", "one")
     await cluster.until(lambda: counts(cluster, "one") == (0, 1))
     await cluster.quiet()
-    assert (granted(cluster, "one"), len(cluster.status("one")["copies"])) == ("Granted", 1)
+    assert (grant_reason(cluster, "one"), len(cluster.status("one")["copies"])) == ("Granted", 1)
     # Its own jobs do.
     job(cluster, "fourth", "one")
     await cluster.until(lambda: len(cluster.status("one")["copies"]) == 2)
@@ -250,12 +250,12 @@ async def test_a_clone_without_nodes_or_room_is_refused_in_words_and_nothing_is_
     await create(cluster, "one", access={"maxConcurrentJobs": 1, "onLimit": "Clone"}, **more)
     await cluster.until_state("Ready", "one")
     if lacks == "room":
-        others = {"mode": "Replicate", "nodeCount": 3}
-        await create(cluster, "two", placement=others, eviction={"policy": "Pin"})
+        placement = {"mode": "Replicate", "nodeCount": 3}
+        await create(cluster, "two", placement=placement, eviction={"policy": "Pin"})
         await cluster.until_state("Ready", "two")
     job(cluster, "first", "one", copy="0")
     job(cluster, "second", "one")
-    await cluster.until(lambda: granted(cluster, "one") == "NoRoomForClone")
+    await cluster.until(lambda: grant_reason(cluster, "one") == "NoRoomForClone")
     assert "Add cache nodes" in cluster.condition("Granted", "one")["message"]
     assert on_disk(cluster, "one") == SIZE
 
@@ -296,11 +296,11 @@ async def test_fewer_copies_than_there_are_is_told_and_takes_none_from_a_job(clu
     await cluster.until(lambda: cluster.status("one").get("activeJobs") == 2)
     fewer = {"spec": {"access": {**access, "maxCopies": 1}}}
     await cluster.server.merge(DATASETS, name="one", namespace="n", patch=fewer)
-    await cluster.until(lambda: granted(cluster, "one") == "CopiesAboveMaximum")
-    found = cluster.condition("Granted", "one")
-    assert found["status"] == "True"
-    assert "there are 2 copies, and spec.access.maxCopies is 1" in found["message"]
-    assert "set spec.access.maxCopies to 2" in found["message"]
+    await cluster.until(lambda: grant_reason(cluster, "one") == "CopiesAboveMaximum")
+    condition = cluster.condition("Granted", "one")
+    assert condition["status"] == "True"
+    assert "there are 2 copies, and spec.access.maxCopies is 1" in condition["message"]
+    assert "set spec.access.maxCopies to 2" in condition["message"]
     later = time.monotonic() + 3 * QUICK.clone_idle_seconds
 
     def long_since() -> bool:
@@ -310,7 +310,7 @@ async def test_fewer_copies_than_there_are_is_told_and_takes_none_from_a_job(clu
 
     await cluster.until(long_since)
     ends(cluster, "second")
-    await cluster.until(lambda: granted(cluster, "one") == "Granted")
+    await cluster.until(lambda: grant_reason(cluster, "one") == "Granted")
     await cluster.until(lambda: on_disk(cluster, "one") == SIZE)
 
 
@@ -332,18 +332,21 @@ async def test_a_quota_bounds_what_the_datasets_of_a_namespace_take(cluster: Clu
     await cluster.until(lambda: on_disk(cluster, "one") + on_disk(cluster, "two") >= 47 * MB)
     assert sum(cluster.held().values()) <= 50 * MB
     await cluster.until(
-        lambda: "QuotaExceeded" in (granted(cluster, "one"), granted(cluster, "two")),
+        lambda: "QuotaExceeded" in (grant_reason(cluster, "one"), grant_reason(cluster, "two")),
     )
-    other = {"name": "other", "namespaceSelector": {"matchLabels": {"team": "speech"}}, "bytes": 1}
+    other_quota = {"name": "other", "namespaceSelector": {"matchLabels": {"team": "speech"}}, "bytes": 1}
     await cluster.server.merge(
-        CACHE_CLUSTERS, name="default", namespace=names.SYSTEM_NAMESPACE, patch={"spec": {"quotas": [other]}}
+        CACHE_CLUSTERS,
+        name="default",
+        namespace=names.SYSTEM_NAMESPACE,
+        patch={"spec": {"quotas": [other_quota]}},
     )
     await cluster.until(lambda: on_disk(cluster, "one") + on_disk(cluster, "two") == 2 * SIZE)
 
 
 async def test_a_policy_that_is_not_installed_is_named_and_nothing_leaves(cluster: Cluster) -> None:
     await create(cluster, "one", eviction={"policy": "Magic"})
-    await cluster.until(lambda: granted(cluster, "one") == "UnknownPolicy")
+    await cluster.until(lambda: grant_reason(cluster, "one") == "UnknownPolicy")
     one_of = "set spec.eviction.policy to one of LRFU, LRU, NextUse, Pin, Timed, or install it"
     assert one_of in cluster.condition("Granted", "one")["message"]
     assert cluster.server.store(DATASETS)["n", "one"]["status"]["state"] in ("Loading", "Ready")
@@ -351,7 +354,7 @@ async def test_a_policy_that_is_not_installed_is_named_and_nothing_leaves(cluste
 
 async def test_a_line_that_never_fires_and_a_time_shorter_than_a_load_are_told(cluster: Cluster) -> None:
     await create(cluster, "one", eviction={"policy": "Timed", "schedule": "0 0 30 2 *"})
-    await cluster.until(lambda: granted(cluster, "one") == "ScheduleNeverFires")
+    await cluster.until(lambda: grant_reason(cluster, "one") == "ScheduleNeverFires")
     assert "'0 0 30 2 *', never fires" in cluster.condition("Granted", "one")["message"]
 
     slowly = {"uri": "s3://two", "bandwidth": 16 * MB}
@@ -359,7 +362,7 @@ async def test_a_line_that_never_fires_and_a_time_shorter_than_a_load_are_told(c
     await cluster.create_dataset(
         "two", source=slowly, placement=one_node, eviction={"policy": "Timed", "ttl": "1s"}
     )
-    await cluster.until(lambda: granted(cluster, "two") == "TtlShorterThanLoad")
+    await cluster.until(lambda: grant_reason(cluster, "two") == "TtlShorterThanLoad")
     assert cluster.status("two")["loadSeconds"] > 1
     assert "longer than a load" in cluster.condition("Granted", "two")["message"]
 
@@ -373,14 +376,14 @@ async def test_a_quota_below_what_is_pinned_is_told_and_evicts_nothing(cluster: 
     )
     cluster.context.queue.add(WorkKey(DATASETS, "n", "one"))
 
-    def told() -> dict[str, Any]:
+    def ready_condition() -> dict[str, Any]:
         return cluster.condition(names.WITHIN_QUOTAS, "default", resource=CACHE_CLUSTERS)
 
-    await cluster.until(lambda: told().get("reason") == "PinnedBeyondQuota")
-    assert "all allows 9.5 MiB, and pinned data takes 38.1 MiB" in told()["message"]
+    await cluster.until(lambda: ready_condition().get("reason") == "PinnedBeyondQuota")
+    assert "all allows 9.5 MiB, and pinned data takes 38.1 MiB" in ready_condition()["message"]
     assert on_disk(cluster, "one") == SIZE
     await cluster.server.merge(
         CACHE_CLUSTERS, name="default", namespace=names.SYSTEM_NAMESPACE, patch={"spec": {"quotas": []}}
     )
     cluster.context.queue.add(WorkKey(DATASETS, "n", "one"))
-    await cluster.until(lambda: told().get("status") == "True")
+    await cluster.until(lambda: ready_condition().get("status") == "True")

@@ -39,13 +39,13 @@ def test_the_shipped_policies_are_there_and_those_of_an_installed_package(
     install(tmp_path, {"Largest": "house_rules:largest"})
     assert installed_policies().keys() == {"LRU", "LRFU", "NextUse"}
     monkeypatch.syspath_prepend(tmp_path)
-    found = installed_policies()
-    assert found.keys() == {"LRU", "LRFU", "NextUse", "Largest"}
-    assert found["LRU"] is lru
+    policies = installed_policies()
+    assert policies.keys() == {"LRU", "LRFU", "NextUse", "Largest"}
+    assert policies["LRU"] is lru
     small, large = (
         EvictionCandidate(name="", held_bytes=size, last_used=0.0, uses=[]) for size in (1.0, 9.0)
     )
-    assert found["Largest"](large) < found["Largest"](small)  # the largest leaves first
+    assert policies["Largest"](large) < policies["Largest"](small)  # the largest leaves first
 
 
 @pytest.mark.parametrize("place", ["house_rules:absent", "no_such_module:largest"])
@@ -55,8 +55,8 @@ def test_a_policy_that_cannot_be_loaded_is_left_out_with_a_line_in_the_log(
     install(tmp_path, {"Broken": place, "Largest": "house_rules:largest"})
     monkeypatch.syspath_prepend(tmp_path)
     with caplog.at_level(logging.ERROR):
-        found = installed_policies()
-    assert found.keys() == {"LRU", "LRFU", "NextUse", "Largest"}
+        policies = installed_policies()
+    assert policies.keys() == {"LRU", "LRFU", "NextUse", "Largest"}
     assert f"the eviction policy Broken ({place}) cannot be loaded" in caplog.text
 
 

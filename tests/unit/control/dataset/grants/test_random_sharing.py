@@ -102,8 +102,8 @@ class Walk:
 
     async def scale(self) -> None:
         count = self.random.randint(1, len(NODES) + 1)
-        wanted = min(count, len(NODES))
-        self.bounds = (wanted, wanted)
+        workers = min(count, len(NODES))
+        self.bounds = (workers, workers)
         off = {"followJobs": False, "minReplicas": None, "maxReplicas": None, "scaleDownDelay": None}
         await self.cluster.scale(replicas=count, scaling=off)
 
@@ -134,9 +134,9 @@ class Walk:
         )
 
     async def delete(self) -> None:
-        there = sorted(name for _, name in self.cluster.server.store(DATASETS))
-        if there and self.random.random() < 0.5:
-            name = self.random.choice(there)
+        datasets = sorted(name for _, name in self.cluster.server.store(DATASETS))
+        if datasets and self.random.random() < 0.5:
+            name = self.random.choice(datasets)
             for pod in [key[1] for key in self.cluster.pods if key[1].endswith(name)]:
                 self.cluster.end(pod)
             await Server.delete(self.cluster.server, DATASETS, name=name, namespace="n")
@@ -147,9 +147,9 @@ class Walk:
         job(self.cluster, f"job{self.jobs}", self.random.choice([*SIZES]), copy=copy)
 
     async def end(self) -> None:
-        there = sorted(name for _, name in self.cluster.server.store(TRAINING_JOBS))
-        if there:
-            ends(self.cluster, self.random.choice(there))
+        jobs = sorted(name for _, name in self.cluster.server.store(TRAINING_JOBS))
+        if jobs:
+            ends(self.cluster, self.random.choice(jobs))
 
     async def pod(self) -> None:
         name, node = self.random.choice([*SIZES]), self.random.choice(NODES)
@@ -172,15 +172,15 @@ class Walk:
         """What holds at any time."""
         for name, worker in self.cluster.engine.state.workers.items():
             assert worker.used <= worker.capacity, f"node {name} holds more than it may"
-        for left in self.grants().quotas.values():
-            pinned, others = self.charged(known_to_pay=True)
+        for free in self.grants().quotas.values():
+            pinned, unpinned = self.charged(known_to_pay=True)
             # Less than the quota of the spec while a new operator does not know yet what all mounts ask for.
-            given = left + pinned + others
-            assert given <= max(QUOTAS)
-            assert others <= max(given - pinned, 0), (
-                f"{others} are granted of {given} next to {pinned} pinned"
+            total = free + pinned + unpinned
+            assert total <= max(QUOTAS)
+            assert unpinned <= max(total - pinned, 0), (
+                f"{unpinned} are granted of {total} next to {pinned} pinned"
             )
-            self.reached["a quota that keeps something out"] += left <= 0
+            self.reached["a quota that keeps something out"] += free <= 0
 
     def grants(self) -> Grants:
         """What the operator grants now."""
@@ -189,23 +189,29 @@ class Walk:
     def charged(self, *, known_to_pay: bool = False) -> tuple[int, int]:
         """Bytes that are granted to what is pinned, and to the rest; if wanted only of mounts of which the last pass
         knew that the quota counts them."""
-        found = {True: 0, False: 0}
+        charges = {True: 0, False: 0}
         for placed in self.grants().placed.values():
             payers = placed.demand.payers
-            found[placed.grant.tier is GrantTier.PINNED] += sum(
-                sum(one.charges.values()) if payers.get(one.want.key) else sum(one.added_bytes.values())
-                for one in placed.grant.placements
-                if payers.get(one.want.key) or not known_to_pay
+            charges[placed.grant.tier is GrantTier.PINNED] += sum(
+                sum(placement.charges.values())
+                if payers.get(placement.want.key)
+                else sum(placement.added_bytes.values())
+                for placement in placed.grant.placements
+                if payers.get(placement.want.key) or not known_to_pay
             )
-        return found[True], found[False]
+        return charges[True], charges[False]
 
     async def rest(self) -> None:
         """Until nothing is written for a while, and the disks hold, and statuses say, what was granted."""
         deadline, last, count = time.monotonic() + 45, time.monotonic(), -1
-        while time.monotonic() - last < QUIET_SECONDS or self.unfinished() or self.used() != self.granted():
+        while (
+            time.monotonic() - last < QUIET_SECONDS
+            or self.unfinished()
+            or self.used_bytes() != self.granted_bytes()
+        ):
             assert time.monotonic() < deadline, (
-                f"it does not come to rest: {self.cluster.server.writes[-12:]}, the disks hold {self.used()}, "
-                f"granted are {self.granted()}, unfinished are {self.unfinished()}"
+                f"it does not come to rest: {self.cluster.server.writes[-12:]}, the disks hold {self.used_bytes()}, "
+                f"granted are {self.granted_bytes()}, unfinished are {self.unfinished()}"
             )
             if len(self.cluster.server.writes) != count:
                 count, last = len(self.cluster.server.writes), time.monotonic()
@@ -224,26 +230,26 @@ class Walk:
             assert worker.live or not worker.blocks, f"the disk of node {node} is not clean"
         for key, obj in self.cluster.server.store(DATASETS).items():
             status = obj.get("status") or {}
-            reasons = {one["type"]: one["reason"] for one in status.get("conditions", ())}
+            reasons = {condition["type"]: condition["reason"] for condition in status.get("conditions", ())}
             assert status.get("loadedRatio") == 1 or not status.get("wantedBytes"), (key, status)
             if reasons.get("Granted") == "Granted":
                 assert status["cachedBytes"] == status["totalBytes"], key
             if reasons.get("Granted") in {NOT_ALL_FITS, EVICTED}:
                 self.reached["a dataset without room"] += 1
-        used = self.used()
-        assert used == self.granted()
+        used = self.used_bytes()
+        assert used == self.granted_bytes()
         free = {node: int(CAPACITY * (1 - RESERVE_RATIO)) - size for node, size in used.items()}
         for path, grant in self.grants().mounts.items():
-            for one in grant.placements:
-                self.check_full(path, one, free)
+            for placement in grant.placements:
+                self.check_full(path, placement, free)
         if self.quota is not None and self.grants().mounts:
-            pinned, others = self.charged()
-            assert self.grants().quotas == {"all": self.quota - pinned - others}
-            assert others <= max(self.quota - pinned, 0), "more is granted than the quota allows"
+            pinned, unpinned = self.charged()
+            assert self.grants().quotas == {"all": self.quota - pinned - unpinned}
+            assert unpinned <= max(self.quota - pinned, 0), "more is granted than the quota allows"
 
     def unfinished(self) -> list[str]:
         """The Datasets that are new, are being loaded, or leave in a moment because their time is over."""
-        mounts, found = self.grants().mounts, []
+        mounts, pending = self.grants().mounts, []
         for (_, name), obj in self.cluster.server.store(DATASETS).items():
             status = obj.get("status") or {}
             grant = mounts.get(status.get("mountPath", ""))
@@ -256,34 +262,34 @@ class Walk:
                 and is_true(conditions_of(obj), names.LOADED)
             )
             if not status.get("grant") or loads or soon:
-                found.append(name)
-        return found
+                pending.append(name)
+        return pending
 
-    def used(self) -> dict[str, int]:
+    def used_bytes(self) -> dict[str, int]:
         """Bytes on the disk of each node with a worker."""
         return {
             node: self.cluster.engine.state.workers[node].used for node in sorted(self.cluster.worker_nodes())
         }
 
-    def granted(self) -> dict[str, int]:
+    def granted_bytes(self) -> dict[str, int]:
         """Bytes that are granted on each of these nodes."""
-        found = Counter[str]()
+        sizes = Counter[str]()
         for grant in self.grants().mounts.values():
-            found.update(grant.node_bytes)
-        return {node: found[node] for node in sorted(self.cluster.worker_nodes())}
+            sizes.update(grant.node_bytes)
+        return {node: sizes[node] for node in sorted(self.cluster.worker_nodes())}
 
-    def check_full(self, path: str, one: WantPlacement, free: dict[str, int]) -> None:
+    def check_full(self, path: str, placement: WantPlacement, free: dict[str, int]) -> None:
         """A slot has no holder only where there is no room for it, or a quota keeps it out."""
-        if not one.unplaced_bytes or one.short_of or one.want.alongside:
+        if not placement.unplaced_bytes or placement.short_of or placement.want.alongside:
             return
-        slot = int(one.totals.sizes.max())
-        if not one.wanted_bytes:
+        slot = int(placement.totals.sizes.max())
+        if not placement.wanted_bytes:
             self.reached["a dataset of which nothing has room"] += 1
             assert all(size < slot for size in free.values()), (
                 f"nothing of {path} is granted: {free} are free"
             )
-        for copy in one.copies:
-            for node in lacking(copy, one):
+        for copy in placement.copies:
+            for node in lacking(copy, placement):
                 self.reached["a node without room"] += 1
                 assert free[node] < slot, (
                     f"{path} lacks slots on {node}, and {free[node]} bytes are free there"
@@ -294,22 +300,31 @@ class Walk:
         datasets = {}
         for key, obj in self.cluster.server.store(DATASETS).items():
             status = obj.get("status") or {}
-            kept = ("copies", "grant", "wantedBytes", "loadedBytes", "cachedBytes", "physicalBytes", "state")
+            fields = (
+                "copies",
+                "grant",
+                "wantedBytes",
+                "loadedBytes",
+                "cachedBytes",
+                "physicalBytes",
+                "state",
+            )
             datasets[key[1]] = {
-                **{field: status.get(field) for field in kept},
+                **{field: status.get(field) for field in fields},
                 "conditions": sorted(
-                    (one["type"], one["status"], one["reason"]) for one in status.get("conditions", ())
+                    (condition["type"], condition["status"], condition["reason"])
+                    for condition in status.get("conditions", ())
                 ),
             }
         return {"datasets": datasets, "workers": self.cluster.workers(), "held": self.cluster.held()}
 
 
-def lacking(copy: PlacedCopy, one: WantPlacement) -> list[str]:
+def lacking(copy: PlacedCopy, placement: WantPlacement) -> list[str]:
     """The nodes of a copy that lack some of what they are meant to hold; of a partition all of them, when any slot has
     no holder."""
 
     def whole(*held: bytes) -> bool:
-        return slots.bytes_in(slots.union(*held), one.totals.sizes) >= one.subset_bytes
+        return slots.bytes_in(slots.union(*held), placement.totals.sizes) >= placement.subset_bytes
 
     if copy.mode is Mode.PARTITION:
         return [] if whole(*copy.nodes.values()) else [*copy.nodes]
@@ -319,16 +334,16 @@ def lacking(copy: PlacedCopy, one: WantPlacement) -> list[str]:
 @pytest.fixture(scope="module")
 def reached() -> Iterator[Counter[str]]:
     """Counts what the walks had to check. Many walks that never reached it would prove nothing."""
-    found = Counter[str]()
-    yield found
-    print(f"reached: {dict(found)}")
-    if found["walks"] >= MANY:
-        for what in (
+    counts = Counter[str]()
+    yield counts
+    print(f"reached: {dict(counts)}")
+    if counts["walks"] >= MANY:
+        for event in (
             "a quota that keeps something out",
             "a dataset without room",
             "a node without room",
         ):
-            assert found[what] >= found["walks"] // 10, f"{what}: reached too seldom: {found}"
+            assert counts[event] >= counts["walks"] // 10, f"{event}: reached too seldom: {counts}"
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + WALKS))

@@ -33,7 +33,7 @@ def load(name: str, *, missing: float = 100 * MB, waiting: int = 0, reading: int
 
 
 def test_most_goes_to_the_load_of_which_jobs_wait_for_fewest_bytes_and_every_load_goes_on() -> None:
-    found = divided(
+    rates = divided(
         {
             ONE: load("one", missing=900 * MB, waiting=2),
             TWO: load("two", waiting=1),
@@ -41,14 +41,14 @@ def test_most_goes_to_the_load_of_which_jobs_wait_for_fewest_bytes_and_every_loa
         },
         capacity=RATE,
     )
-    assert found[TWO] > 0.9 * RATE
-    assert 0.05 * RATE < found[ONE] < 0.1 * RATE
-    assert found[THREE] == RATE // STEPS
+    assert rates[TWO] > 0.9 * RATE
+    assert 0.05 * RATE < rates[ONE] < 0.1 * RATE
+    assert rates[THREE] == RATE // STEPS
 
 
 def test_what_is_read_comes_before_what_is_only_there_for_later() -> None:
-    found = divided({ONE: load("one"), TWO: load("two", reading=1)}, capacity=RATE)
-    assert found[TWO] == RATE
+    rates = divided({ONE: load("one"), TWO: load("two", reading=1)}, capacity=RATE)
+    assert rates[TWO] == RATE
 
 
 @given(
@@ -61,7 +61,7 @@ def test_what_is_read_comes_before_what_is_only_there_for_later() -> None:
 def test_the_loads_never_exceed_the_bandwidth_by_more_than_their_least_parts(
     loads: list[tuple[int, int]], capacity: int
 ) -> None:
-    found = divided(
+    rates = divided(
         {
             ("c", str(number)): load(str(number), missing=missing, waiting=waiting)
             for number, (missing, waiting) in enumerate(loads)
@@ -69,24 +69,24 @@ def test_the_loads_never_exceed_the_bandwidth_by_more_than_their_least_parts(
         capacity=capacity,
     )
     step = max(capacity // STEPS, 1)
-    lacking = [rate for rate, (missing, _) in zip(found.values(), loads, strict=True) if missing]
-    assert sum(lacking) <= capacity + step * len(lacking)
-    assert all(rate >= step for rate in found.values())
+    loading = [rate for rate, (missing, _) in zip(rates.values(), loads, strict=True) if missing]
+    assert sum(loading) <= capacity + step * len(loading)
+    assert all(rate >= step for rate in rates.values())
 
 
 def test_a_change_at_one_load_is_told_to_the_others_of_the_store_alone() -> None:
-    told: list[tuple[str, str]] = []
-    shares = SourceBandwidth(on_change=lambda cluster, path: told.append((cluster, path)))
+    changes: list[tuple[str, str]] = []
+    shares = SourceBandwidth(on_change=lambda cluster, path: changes.append((cluster, path)))
     assert shares.share(place=ONE, store="s3", declared={"n": RATE}, load=load("one", waiting=1)) == RATE
     assert shares.share(place=THREE, store="nas", declared={"n": None}, load=load("three", waiting=1)) is None
-    assert not told
+    assert not changes
     # The least of a store counts, for all of its loads.
     assert (
         shares.share(place=TWO, store="s3", declared={"n": RATE // 2}, load=load("two")) == RATE // 2 // STEPS
     )
-    assert told == [ONE]
+    assert changes == [ONE]
     shares.drop_mount(TWO)
-    assert told == [ONE, ONE]
+    assert changes == [ONE, ONE]
     assert shares.share(place=ONE, store="s3", declared={"n": RATE}, load=load("one", missing=0)) == RATE
 
 
@@ -124,10 +124,10 @@ def test_no_namespace_gets_more_than_its_limit_and_all_together_no_more_than_the
         if namespace in limits:
             place = ("c", str(number))
             tenants.setdefault(namespace, {})[place] = load(str(number), missing=missing, waiting=waiting)
-    found = divided_by_tenant(tenants, limits=limits)
-    assert found.keys() == {place for group in tenants.values() for place in group}
+    rates = divided_by_tenant(tenants, limits=limits)
+    assert rates.keys() == {place for group in tenants.values() for place in group}
     sums = {
-        namespace: sum(found[place] for place, one in group.items() if one.missing_bytes > 0)
+        namespace: sum(rates[place] for place, place_load in group.items() if place_load.missing_bytes > 0)
         for namespace, group in tenants.items()
     }
     highest = max((limits[namespace] for namespace in tenants), default=0)
@@ -139,20 +139,20 @@ def test_no_namespace_gets_more_than_its_limit_and_all_together_no_more_than_the
 
 def test_of_a_measured_rate_the_first_load_has_no_limit_and_the_others_share_what_it_leaves() -> None:
     loads = {ONE: load("one"), TWO: load("two", waiting=1), THREE: load("three", reading=1)}
-    found = alongside_first(loads, first=TWO, ceiling=RATE / 2, capacity=RATE)
-    assert TWO not in found
-    assert 0.45 * RATE < found[THREE] <= RATE / 2
-    assert found[ONE] == RATE // STEPS
+    rates = alongside_first(loads, first=TWO, ceiling=RATE / 2, capacity=RATE)
+    assert TWO not in rates
+    assert 0.45 * RATE < rates[THREE] <= RATE / 2
+    assert rates[ONE] == RATE // STEPS
 
 
 def test_a_store_without_a_declared_bandwidth_is_measured_and_then_shared() -> None:
-    now, told = 0.0, set[tuple[str, str]]()
-    shares = SourceBandwidth(on_change=lambda cluster, path: told.add((cluster, path)), clock=lambda: now)
+    now, changes = 0.0, set[tuple[str, str]]()
+    shares = SourceBandwidth(on_change=lambda cluster, path: changes.add((cluster, path)), clock=lambda: now)
     shares.timing = Timing(settle=2.0, window=4.0)
 
-    def both(one: float, two: float) -> tuple[int | None, int | None]:
+    def both(first_rate: float, two: float) -> tuple[int | None, int | None]:
         return (
-            shares.share(place=ONE, store="s3", declared={"n": None}, load=load("one"), rate=one),
+            shares.share(place=ONE, store="s3", declared={"n": None}, load=load("one"), rate=first_rate),
             shares.share(place=TWO, store="s3", declared={"n": None}, load=load("two", waiting=1), rate=two),
         )
 
@@ -165,7 +165,7 @@ def test_a_store_without_a_declared_bandwidth_is_measured_and_then_shared() -> N
         is None
     )
     assert shares.measured() == {"s3": RATE}
-    assert told == {ONE}
+    assert changes == {ONE}
     first, second = both(RATE / 2, RATE / 2)
     assert second is None
     assert first is not None
@@ -198,8 +198,8 @@ def test_loads_of_a_store_that_gives_nothing_for_a_while_are_not_held_back_after
 
 
 def test_a_store_is_an_endpoint_or_the_file_system() -> None:
-    own = {"uri": "s3://a/b", "options": {"endpoint": "http://store:9000"}}
-    assert store_of(SourceSpec.model_validate(own)) == "http://store:9000"
+    spec = {"uri": "s3://a/b", "options": {"endpoint": "http://store:9000"}}
+    assert store_of(SourceSpec.model_validate(spec)) == "http://store:9000"
     assert store_of(SourceSpec.model_validate({"uri": "s3://a/b"})) == "s3"
     assert store_of(SourceSpec.model_validate({"uri": "file:///a"})) == "file"
     claim = SourceSpec.model_validate({"uri": "pvc://photos/train"})
@@ -213,10 +213,10 @@ async def cluster() -> AsyncIterator[Cluster]:
         sources={f"s3://{name}": files for name in ("one", "two", "three")},
         workers=dict.fromkeys("abcd", 100 * MB),
     )
-    async with Cluster(engine=engine, nodes={name: {"zone": name} for name in "abcd"}) as made:
-        await made.create_cache()
-        await made.create_keys()
-        yield made
+    async with Cluster(engine=engine, nodes={name: {"zone": name} for name in "abcd"}) as cluster:
+        await cluster.create_cache()
+        await cluster.create_keys()
+        yield cluster
 
 
 async def test_agents_are_told_their_parts_and_the_share_moves_to_the_load_that_a_job_waits_for(
@@ -286,8 +286,8 @@ async def test_a_store_that_declares_nothing_is_measured_and_what_is_waited_for_
         await cluster.until(lambda: bool(cluster.cached_data.source_rates()))
         (measured,) = cluster.cached_data.source_rates().values()
         # On a machine with other work the store gives less than its rate, and that is what is measured.
-        given = min(rate, engine.source_bytes_read / (time.monotonic() - began))
-        assert 0.6 * given < measured < 1.4 * rate
+        mean_rate = min(rate, engine.source_bytes_read / (time.monotonic() - began))
+        assert 0.6 * mean_rate < measured < 1.4 * rate
         await cluster.until(lambda: "sourceBandwidth" in cluster.status("one"))
         await cluster.until_state("Ready", "two")
         assert cluster.status("one")["loadedRatio"] < 0.9

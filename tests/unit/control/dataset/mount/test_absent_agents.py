@@ -51,15 +51,15 @@ async def cluster(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     settings = replace(QUICK, absence_seconds=ABSENCE, return_seconds=PATIENCE)
     async with Cluster(
         engine=engine, nodes={name: {} for name in "abc"}, settings=settings, clock=clock
-    ) as made:
-        await made.create_cache()
-        await made.create_keys()
-        await made.create_dataset(placement={"mode": "Replicate", "nodeCount": 2})
-        await made.until_state("Ready")
-        await made.until(lambda: not made.status().get("bytesPerSecond"))
-        await passed(made)  # after it was loaded, its claim is told, too
-        await made.until(lambda: made.status().get("claimName"))
-        yield made
+    ) as cluster:
+        await cluster.create_cache()
+        await cluster.create_keys()
+        await cluster.create_dataset(placement={"mode": "Replicate", "nodeCount": 2})
+        await cluster.until_state("Ready")
+        await cluster.until(lambda: not cluster.status().get("bytesPerSecond"))
+        await passed(cluster)  # after it was loaded, its claim is told, too
+        await cluster.until(lambda: cluster.status().get("claimName"))
+        yield cluster
 
 
 async def passed(cluster: Cluster) -> None:
@@ -87,22 +87,22 @@ async def come_back(cluster: Cluster, node: str) -> None:
 
 def states_of(cluster: Cluster) -> set[tuple[str, ...]]:
     """What the conditions and the state say from now on, also what they say for a moment only."""
-    found: set[tuple[str, ...]] = set()
+    states: set[tuple[str, ...]] = set()
     before = cluster.server.on_change
 
     def note(resource: Resource, obj: Object, deleted: bool) -> None:
         if resource is DATASETS:
             status = obj["status"]
-            found.add(("state", status["state"], status["loaded"], str(status["loadedRatio"])))
-            found.update(
-                (one["type"], one["status"], one["reason"], one["lastTransitionTime"])
-                for one in status["conditions"]
-                if one["type"] in {"Loaded", "Ready"}
+            states.add(("state", status["state"], status["loaded"], str(status["loadedRatio"])))
+            states.update(
+                (condition["type"], condition["status"], condition["reason"], condition["lastTransitionTime"])
+                for condition in status["conditions"]
+                if condition["type"] in {"Loaded", "Ready"}
             )
         before(resource, obj, deleted)
 
     cluster.server.on_change = note
-    return found
+    return states
 
 
 def status_writes(cluster: Cluster) -> int:
@@ -115,34 +115,34 @@ async def test_what_an_agent_has_is_struck_seconds_after_it_went_and_its_slots_w
     cluster: Cluster, clock: Clock
 ) -> None:
     held, read = cluster.nodes(), cluster.engine.source_bytes_read
-    gone, other = sorted(held)
-    seen = states_of(cluster)
-    await leave(cluster, gone)
+    absent, remaining = sorted(held)
+    states = states_of(cluster)
+    await leave(cluster, absent)
     clock.now += ABSENCE
-    await cluster.until(lambda: cluster.nodes() == {gone: 0, other: SIZE})
+    await cluster.until(lambda: cluster.nodes() == {absent: 0, remaining: SIZE})
     status = cluster.status()
     assert (status["loadedBytes"], status["physicalBytes"], status["copyCount"]) == (2 * SIZE, SIZE, 1)
-    assert f"the agent of {gone} is away" in cluster.condition("Loaded")["message"]
+    assert f"the agent of {absent} is away" in cluster.condition("Loaded")["message"]
     # Until it counts as lost nothing is brought elsewhere, and what is back with it counts at once.
     clock.now += PATIENCE - ABSENCE - 1 / 64
     await passed(cluster)
-    assert set(cluster.nodes()) == {gone, other}
-    await come_back(cluster, gone)
+    assert set(cluster.nodes()) == {absent, remaining}
+    await come_back(cluster, absent)
     await cluster.until(lambda: cluster.nodes() == held and cluster.status()["state"] == "Ready")
     assert "is away" not in cluster.condition("Loaded")["message"]
     assert cluster.engine.source_bytes_read == read
-    assert set(cluster.held()) == {gone, other}
+    assert set(cluster.held()) == {absent, remaining}
     # Neither jobs that wait for the data nor times that count from its load have noticed.
     since = {kind: cluster.condition(kind)["lastTransitionTime"] for kind in ("Loaded", "Ready")}
-    assert seen == {
+    assert states == {
         ("state", "Ready", "100%", "1.0"),
         *((kind, "True", "Loaded", time) for kind, time in since.items()),
     }
     # One that stays away is replaced.
-    await leave(cluster, gone)
+    await leave(cluster, absent)
     clock.now += PATIENCE
-    await cluster.until(lambda: ("Loaded", "True", "Reloading") in {one[:3] for one in seen})
-    await cluster.until(lambda: set(cluster.nodes()) == {"a", "b", "c"} - {gone})
+    await cluster.until(lambda: ("Loaded", "True", "Reloading") in {state[:3] for state in states})
+    await cluster.until(lambda: set(cluster.nodes()) == {"a", "b", "c"} - {absent})
     await cluster.until_state("Ready")
 
 
@@ -155,13 +155,15 @@ async def test_files_that_cannot_be_had_are_no_load_while_an_agent_is_away(
         "second", source={"uri": "s3://second"}, placement={"mode": "Replicate", "nodeCount": 2}
     )
     await cluster.until(lambda: cluster.condition("Ready", "second").get("reason") == "FilesFailed")
-    known = {field: cluster.status("second")[field] for field in ("failedFileCount", "failedFiles", "loaded")}
+    failed_fields = {
+        field: cluster.status("second")[field] for field in ("failedFileCount", "failedFiles", "loaded")
+    }
     before = cluster.server.on_change
-    seen: set[tuple[str, str | None]] = set()
+    states: set[tuple[str, str | None]] = set()
 
     def note(resource: Resource, obj: Object, deleted: bool) -> None:
         if resource is DATASETS and obj["metadata"]["name"] == "second":
-            seen.add((obj["status"]["state"], obj["status"].get("reason")))
+            states.add((obj["status"]["state"], obj["status"].get("reason")))
         before(resource, obj, deleted)
 
     cluster.server.on_change = note
@@ -171,19 +173,19 @@ async def test_files_that_cannot_be_had_are_no_load_while_an_agent_is_away(
     clock.now += ABSENCE
     cluster.context.queue.add(WorkKey(DATASETS, "n", "second"))
     await cluster.until(lambda: not any(cluster.nodes("second").values()))
-    assert {field: cluster.status("second")[field] for field in known} == known
-    assert seen == {("Degraded", "FilesFailed")}
+    assert {field: cluster.status("second")[field] for field in failed_fields} == failed_fields
+    assert states == {("Degraded", "FilesFailed")}
 
 
 @pytest.mark.failure_mode("agent-gone")
 async def test_an_agent_that_restarts_at_once_changes_no_status(cluster: Cluster, clock: Clock) -> None:
-    gone = min(cluster.nodes())
+    absent = min(cluster.nodes())
     before = status_writes(cluster)
     for _ in range(3):
-        await leave(cluster, gone)
+        await leave(cluster, absent)
         clock.now += ABSENCE - 1 / 64
         await passed(cluster)
-        await come_back(cluster, gone)
+        await come_back(cluster, absent)
     assert status_writes(cluster) == before
 
 
@@ -194,7 +196,7 @@ async def test_a_job_that_waits_for_nodes_keeps_them_while_an_agent_is_away(
     reads = {"name": "pictures", "mountPath": "/data", "readiness": {"percent": 100}}
     jobs = Jobs(gpus={"x": 4, "y": 4}, max_passes=1)
     jobs.server.stores[DATASETS.plural] = cluster.server.store(DATASETS)
-    gone, other = sorted(cluster.nodes())
+    absent, remaining = sorted(cluster.nodes())
     cluster.server.store(PERSISTENT_VOLUME_CLAIMS)["n", "pictures"]["status"] = {"phase": "Bound"}
     await passed(cluster)
     await cluster.until(lambda: cluster.status().get("claimName"))
@@ -211,9 +213,9 @@ async def test_a_job_that_waits_for_nodes_keeps_them_while_an_agent_is_away(
         await jobs.until(lambda: jobs.status("big").get("state") == "Queued")
         await jobs.create("first", workers=1)
         await jobs.until(lambda: jobs.bound("first") == 1)
-        await leave(cluster, gone)
+        await leave(cluster, absent)
         clock.now += 5 * ABSENCE / 3  # 5 s of 3
-        await cluster.until(lambda: cluster.nodes() == {gone: 0, other: SIZE})
+        await cluster.until(lambda: cluster.nodes() == {absent: 0, remaining: SIZE})
         await looked_at()
         assert jobs.status("big")["state"] == "Queued"
         await jobs.create("second", workers=1)
@@ -239,36 +241,38 @@ async def test_a_new_operator_leaves_struck_what_it_has_not_heard_of_and_moves_n
     cluster: Cluster, clock: Clock
 ) -> None:
     held, read = cluster.nodes(), cluster.engine.source_bytes_read
-    gone, other = sorted(held)
-    await leave(cluster, gone)
+    absent, remaining = sorted(held)
+    await leave(cluster, absent)
     clock.now += ABSENCE
-    await cluster.until(lambda: cluster.nodes() == {gone: 0, other: SIZE})
+    await cluster.until(lambda: cluster.nodes() == {absent: 0, remaining: SIZE})
     await cluster.stop()
     await cluster.start()
     await passed(cluster)
     clock.now += PATIENCE - 1 / 64
     await passed(cluster)
-    assert cluster.nodes() == {gone: 0, other: SIZE}
-    await come_back(cluster, gone)
+    assert cluster.nodes() == {absent: 0, remaining: SIZE}
+    await come_back(cluster, absent)
     await cluster.until(lambda: cluster.nodes() == held and cluster.status()["state"] == "Ready")
     assert cluster.engine.source_bytes_read == read
 
 
 def test_a_last_state_counts_file_by_file_only_where_it_is_about_what_is_wanted_now() -> None:
     totals = totals_of([MB] * 8)
-    (wanted,) = placed(
+    (placement,) = placed(
         totals,
         Want(key="x", subset=Subset(paths=("a",))),
         below={("a",): totals},
         candidates=[candidate("n")],
     )
-    mask = wanted.copies[0].nodes["n"]
+    mask = placement.copies[0].nodes["n"]
     part = Part(name="x", slots=mask, paths=("a",))
 
-    def told(*parts: Part, away: bool = False, here: bool = False) -> frozenset[str]:
+    def informed_of(*parts: Part, away: bool = False, is_present: bool = False) -> frozenset[str]:
         state = MountState(mount="/m", source_away=away)
-        agents = {"n": AgentState(node="n", instance="", revision=1, mounts={"/m": state})} if here else {}
-        found = Hosts(
+        agents = (
+            {"n": AgentState(node="n", instance="", revision=1, mounts={"/m": state})} if is_present else {}
+        )
+        hosts = Hosts(
             candidates=(),
             states={},
             agents=agents,
@@ -278,12 +282,12 @@ def test_a_last_state_counts_file_by_file_only_where_it_is_about_what_is_wanted_
             readable={},
             spaces={},
         )
-        return informed(found, [wanted], parts={"n": parts} if parts else {})
+        return informed(hosts, [placement], parts={"n": parts} if parts else {})
 
-    assert told(part) == {"n"}
-    assert told(part, Part(name="y", slots=mask)) == {"n"}
-    assert told() == frozenset(), "of another operator's assignments nothing is known"
-    assert told(msgspec.structs.replace(part, paths=("b",))) == frozenset()
-    assert told(msgspec.structs.replace(part, slots=slots.bitmap([1]))) == frozenset()
-    assert told(part, away=True) == frozenset(), "the source may be back by now"
-    assert told(part, away=True, here=True) == {"n"}
+    assert informed_of(part) == {"n"}
+    assert informed_of(part, Part(name="y", slots=mask)) == {"n"}
+    assert informed_of() == frozenset(), "of another operator's assignments nothing is known"
+    assert informed_of(msgspec.structs.replace(part, paths=("b",))) == frozenset()
+    assert informed_of(msgspec.structs.replace(part, slots=slots.bitmap([1]))) == frozenset()
+    assert informed_of(part, away=True) == frozenset(), "the source may be back by now"
+    assert informed_of(part, away=True, is_present=True) == {"n"}

@@ -15,7 +15,7 @@ def job(copy: str, *, ended: str = "") -> Object:
 
 def ids(*jobs: Object, namespace: str = "n") -> tuple[str, ...]:
     """The ids of one copy, where there are two, with these jobs."""
-    stores = Stores(training_jobs={(namespace, f"j{number}"): one for number, one in enumerate(jobs)})
+    stores = Stores(training_jobs={(namespace, f"j{number}"): job for number, job in enumerate(jobs)})
     (want,) = with_ids([Want(key="Dataset n/pictures", copies=1)], stores=stores, held=HELD)
     return want.ids
 

@@ -85,17 +85,17 @@ def clock() -> Clock:
 @pytest.fixture
 async def story(clock: Clock) -> AsyncIterator[Story]:
     engine = MemoryEngine(sources={URI: dict(FILES)}, workers=dict.fromkeys("ab", 1000 * MB))
-    async with Cluster(engine=engine, nodes={node: {} for node in "ab"}, clock=clock) as made:
-        await made.create_cache()
-        await made.create_keys()
+    async with Cluster(engine=engine, nodes={node: {} for node in "ab"}, clock=clock) as cluster:
+        await cluster.create_cache()
+        await cluster.create_keys()
         placement = {"mode": "Replicate", "nodeCount": 2}
-        await made.create_dataset(placement=placement, source={"checkInterval": "0s"})
-        await made.until_state("Ready")
-        yield Story(made, engine)
+        await cluster.create_dataset(placement=placement, source={"checkInterval": "0s"})
+        await cluster.until_state("Ready")
+        yield Story(cluster, engine)
 
 
 @pytest.mark.parametrize(
-    ("files", "said"),
+    ("files", "pattern"),
     [
         ({}, "the source is empty and had 50 files"),
         (dict(list(FILES.items())[:4]), r"the source has 4 files"),
@@ -105,15 +105,17 @@ async def story(clock: Clock) -> AsyncIterator[Story]:
 )
 @pytest.mark.failure_mode("source-lost-most-files")
 async def test_a_source_that_has_lost_more_than_nine_tenths_costs_no_cached_byte(
-    story: Story, files: dict[str, int], said: str
+    story: Story, files: dict[str, int], pattern: str
 ) -> None:
     await story.has(files, value="1")
     text = await story.shrunk()
     assert story.cluster.status()["state"] == "Degraded"
-    assert re.search(said, text)
+    assert re.search(pattern, text)
     assert f"{names.ANNOTATION_ACCEPT_LOSS}={story.version}" in text
-    events = [one for one in story.cluster.server.store(EVENTS).values() if one["reason"] == "SourceShrunk"]
-    assert {one["type"] for one in events} == {"Warning"}
+    events = [
+        event for event in story.cluster.server.store(EVENTS).values() if event["reason"] == "SourceShrunk"
+    ]
+    assert {event["type"] for event in events} == {"Warning"}
 
     await story.has(dict(FILES), value="2")
     await story.cluster.until(lambda: story.cluster.condition("SourceReachable").get("status") == "True")
@@ -267,7 +269,7 @@ async def test_a_loss_that_is_accepted_while_the_source_is_listed_is_taken_at_on
     """The listing has been compared by the rule before: the source is compared once more, without a pause."""
     versions = ShrinkingSource(tmp_path)
     await versions.look(PLAIN_RULE)
-    versions.kept = 1
+    versions.file_count = 1
     await versions.look(PLAIN_RULE)
     versions.now += HALF_AN_HOUR
     accepted = LossRule(accepted=frozenset({versions.listed.digest}))
@@ -282,7 +284,7 @@ async def test_a_listing_that_counts_by_itself_tells_no_cache_of_a_loss_that_is_
 ) -> None:
     versions = ShrinkingSource(tmp_path, counted=False)
     await versions.look(PLAIN_RULE)
-    versions.kept = 1
+    versions.file_count = 1
     await versions.look(PLAIN_RULE)
     assert versions.listed.digest == FIRST
     accepted = LossRule(accepted=frozenset({versions.listed.digest}))
@@ -293,8 +295,8 @@ async def test_a_listing_that_counts_by_itself_tells_no_cache_of_a_loss_that_is_
 async def test_a_source_that_has_lost_much_is_listed_again_from_its_first_page(tmp_path: Path) -> None:
     versions, folder = ShrinkingSource(tmp_path), ManifestFolder(tmp_path)
     await versions.look(PLAIN_RULE)
-    for kept, goes_on in ((1, True), (1, False)):
-        versions.kept = kept
+    for remaining, goes_on in ((1, True), (1, False)):
+        versions.file_count = remaining
         os.close(folder.open_progress("/datasets/1f"))
         versions.now += HALF_AN_HOUR
         await versions.look(PLAIN_RULE)
@@ -313,7 +315,7 @@ class ShrinkingSource:
 
     def __init__(self, folder: Path, *, counted: bool = True) -> None:
         self.now = 0.0
-        self.kept = 50
+        self.file_count = 50
         self._counted = counted
         self._manifests = MountManifests(
             path="/datasets/1f",
@@ -361,12 +363,12 @@ class ShrinkingSource:
     async def list(
         self, *, path: str, refresh: bool = False, resume: bool = False, limit: ListingLimit | None = None
     ) -> Listed:
-        size = SourcesSize(files=self.kept, bytes=self.kept)
-        digest = FIRST if self.kept == 50 else SECOND
+        size = SourcesSize(files=self.file_count, bytes=self.file_count)
+        digest = FIRST if self.file_count == 50 else SECOND
         return Listed(digest=digest, totals=totals_of(1000), size=size)
 
     async def _count(self, limit: ListingLimit) -> SourcesSize | None:
-        return SourcesSize(files=self.kept, bytes=self.kept) if self._counted else None
+        return SourcesSize(files=self.file_count, bytes=self.file_count) if self._counted else None
 
     async def _count_elsewhere(self, before: SourcesSize) -> SecondCount | None:
         return None

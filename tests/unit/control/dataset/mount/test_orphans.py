@@ -31,10 +31,10 @@ async def cluster() -> AsyncIterator[Cluster]:
     sources = {f"s3://{name}": {f"f{number}": MB for number in range(5)} for name in ("pictures", "words")}
     async with Cluster(
         engine=MemoryEngine(sources=sources, workers={"a": 100 * MB}), nodes={"a": {}}
-    ) as made:
-        await made.create_cache()
-        await made.create_keys()
-        yield made
+    ) as cluster:
+        await cluster.create_cache()
+        await cluster.create_keys()
+        yield cluster
 
 
 def take_away(cluster: Cluster, name: str) -> None:
@@ -43,7 +43,7 @@ def take_away(cluster: Cluster, name: str) -> None:
     cluster.context.queue.add(WorkKey(DATASETS, "n", name))
 
 
-async def mounted(cluster: Cluster) -> set[str]:
+async def mounted_paths(cluster: Cluster) -> set[str]:
     return set(await cluster.engine.mounts())
 
 
@@ -55,7 +55,7 @@ async def test_a_dataset_that_was_removed_by_hand_leaves_nothing_and_its_bucket_
     await cluster.until_state("Ready")
     take_away(cluster, "pictures")
     await cluster.until(lambda: not cluster.held())
-    assert await mounted(cluster) == set()
+    assert await mounted_paths(cluster) == set()
     cluster.server.store(PERSISTENT_VOLUME_CLAIMS).clear()
     cluster.server.store(PERSISTENT_VOLUMES).clear()
     await cluster.create_keys("other", key="renewed")
@@ -89,9 +89,9 @@ async def test_after_a_restart_the_mount_of_nobody_is_found_and_those_of_others_
     await cluster.stop()
     cluster.server.store(DATASETS).pop(("n", "pictures"))
     await cluster.start()
-    kept = cluster.status("words")["mountPath"]
+    path = cluster.status("words")["mountPath"]
     await cluster.until(lambda: sum(cluster.held().values()) == 5 * MB)
-    assert await mounted(cluster) == {kept}
+    assert await mounted_paths(cluster) == {path}
     assert cluster.status("words")["state"] == "Ready"
 
 
@@ -157,11 +157,11 @@ async def test_a_mount_that_pods_use_or_a_restored_dataset_will_find_stays(
 
     cluster.engine.before = count
     await cluster.until(lambda: looks > 20)
-    assert path in await mounted(cluster)
+    assert path in await mounted_paths(cluster)
     if kind == "bound":
         volume["status"]["phase"] = "Released"
         await cluster.until(lambda: sum(cluster.held().values()) == 5 * MB)
-        assert await mounted(cluster) == {cluster.status("words")["mountPath"]}
+        assert await mounted_paths(cluster) == {cluster.status("words")["mountPath"]}
 
 
 @pytest.mark.parametrize("hanging", ["", "mount"])
@@ -169,17 +169,17 @@ async def test_a_dataset_that_was_removed_by_hand_is_not_looked_for_forever(
     cluster: Cluster, hanging: str
 ) -> None:
     """Nor one that was never mounted."""
-    asked = asyncio.Event()
+    listing_began = asyncio.Event()
 
     async def hang(operation: Operation) -> None:
         if operation.name == hanging:
-            asked.set()
+            listing_began.set()
             await asyncio.Event().wait()
 
     cluster.engine.before = hang
     await cluster.create_dataset()
     if hanging:
-        await cluster.until(asked.is_set)
+        await cluster.until(listing_began.is_set)
     else:
         await cluster.until_state("Ready")
     key = WorkKey(DATASETS, "n", "pictures")
@@ -206,11 +206,11 @@ async def test_a_restart_with_many_mounts_lists_the_volumes_at_most_once_a_sweep
         lists.append(resource.kind)
         return await volumes(resource, **more)
 
-    def asked(verb: str, resource: Resource) -> None:
+    def note_get(verb: str, resource: Resource) -> None:
         gets.extend([resource.kind] if verb == "get" else [])
 
     cluster.server.list = counted  # type: ignore[method-assign]
-    cluster.server.refuse = asked
+    cluster.server.refuse = note_get
     await cluster.start()
     cluster.engine.state.add_mount(path="/datasets/ffffffffffffffff", uri="s3://nobody")
     cluster.engine.sources["s3://nobody"] = {}
@@ -235,7 +235,7 @@ async def test_manifests_that_no_mount_agent_or_version_names_are_removed(cluste
     await cluster.until(lambda: cluster.status().get("refreshed") == "1")
     await cluster.until_state("Ready")
     await cluster.until(lambda: not first & set(cluster.engine.known_versions.values()))
-    await cluster.until(lambda: not first & used(cluster))
+    await cluster.until(lambda: not first & digests_in_use(cluster))
     await cluster.datasets.sweep()
     assert first < folder.digests()  # a young one may be of a listing that has just ended
     for digest in folder.digests():
@@ -254,7 +254,7 @@ async def test_while_a_cache_is_away_the_manifests_of_its_mounts_stay_and_others
         builder = ManifestBuilder(path=path, source="s3://pictures")
         return folder.write(builder)
 
-    mine, other = version(cluster.status()["mountPath"]), version("/datasets/of-a-dataset-that-is-gone")
+    mine, orphan = version(cluster.status()["mountPath"]), version("/datasets/of-a-dataset-that-is-gone")
     (folder.path / ("0" * 32)).write_bytes(b"damaged")
     for digest in folder.digests():
         os.utime(folder.file(digest), (0, 0))
@@ -262,7 +262,7 @@ async def test_while_a_cache_is_away_the_manifests_of_its_mounts_stay_and_others
     await cluster.until(lambda: cluster.observer.view("default").failure)
     await cluster.datasets.sweep()
     assert folder.digests() == {mine, *published}
-    assert other not in folder.digests()
+    assert orphan not in folder.digests()
     cluster.engine.available = True
 
     async def swept() -> bool:
@@ -272,6 +272,6 @@ async def test_while_a_cache_is_away_the_manifests_of_its_mounts_stay_and_others
     await eventually_async(swept, deadline=60)
 
 
-def used(cluster: Cluster) -> set[str]:
+def digests_in_use(cluster: Cluster) -> set[str]:
     """The manifests that the operator takes for used."""
     return orphaned_mounts.used(cluster.mounts)[0]

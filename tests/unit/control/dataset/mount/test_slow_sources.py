@@ -26,12 +26,12 @@ NAMESPACES = ["m", "o", "p"]
 async def cluster() -> AsyncIterator[Cluster]:
     sources = {f"s3://{name}": {"a": MB} for name in ("pictures", *HOLES)}
     engine = MemoryEngine(sources=sources, workers={"a": 100 * MB})
-    async with Cluster(engine=engine, nodes={"a": {}}) as made:
-        await made.create_cache()
-        await made.create_keys()
+    async with Cluster(engine=engine, nodes={"a": {}}) as cluster:
+        await cluster.create_cache()
+        await cluster.create_keys()
         for namespace in NAMESPACES:
-            made.server.store(SECRETS)[namespace, "keys"] = made.server.store(SECRETS)["n", "keys"]
-        yield made
+            cluster.server.store(SECRETS)[namespace, "keys"] = cluster.server.store(SECRETS)["n", "keys"]
+        yield cluster
 
 
 async def create_holes(cluster: Cluster) -> None:
@@ -42,8 +42,8 @@ async def create_holes(cluster: Cluster) -> None:
 
 
 def states_of_holes(cluster: Cluster) -> set[str | None]:
-    found = cluster.server.store(DATASETS).items()
-    return {(obj.get("status") or {}).get("state") for (_, name), obj in found if name in HOLES}
+    datasets = cluster.server.store(DATASETS).items()
+    return {(obj.get("status") or {}).get("state") for (_, name), obj in datasets if name in HOLES}
 
 
 @pytest.mark.parametrize("hanging", ["mount", "files"])
@@ -208,8 +208,8 @@ async def test_a_deleted_dataset_keeps_its_data_while_pods_use_its_claim_and_say
     await cluster.until(lambda: cluster.condition("Ready").get("reason") == "InUse")
     assert cluster.status()["state"] == "Deleting"
     assert cluster.condition("Loaded")["status"] == "True", "its data stays until the pods are gone"
-    told = cluster.condition("Ready")["message"]
-    assert told == (
+    message = cluster.condition("Ready")["message"]
+    assert message == (
         "the claim n/pictures is still used by 4 pods: pod reader, TrainingJob train (pod train-worker-0 and 1 more) "
         "and pod viewer; the cached data is kept for them: end these pods, or delete their TrainingJobs"
     )
@@ -226,16 +226,16 @@ async def test_a_deleted_dataset_keeps_its_data_while_pods_use_its_claim_and_say
 
 
 async def test_a_dataset_whose_mount_hangs_can_be_deleted(cluster: Cluster) -> None:
-    asked = asyncio.Event()
+    call_began = asyncio.Event()
 
     async def hang(operation: Operation) -> None:
         if operation.name == "mount":
-            asked.set()
+            call_began.set()
             await asyncio.Event().wait()
 
     cluster.engine.before = hang
     await cluster.create_dataset()
-    await cluster.until(asked.is_set)
+    await cluster.until(call_began.is_set)
     await cluster.server.delete(DATASETS, name="pictures", namespace="n")
     await cluster.until(lambda: not cluster.server.store(DATASETS))
 

@@ -28,10 +28,10 @@ async def cluster(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
         sources={"s3://pictures": {"a": MB}, "s3://words": {"b": MB}}, workers={"n1": 100 * MB}
     )
     settings = replace(QUICK, resync_seconds=600.0, survey_seconds=600.0)
-    async with Cluster(engine=engine, nodes={"n1": {}}, settings=settings, most_wait=math.inf) as made:
-        await made.create_cache()
-        await made.create_keys()
-        yield made
+    async with Cluster(engine=engine, nodes={"n1": {}}, settings=settings, most_wait=math.inf) as cluster:
+        await cluster.create_cache()
+        await cluster.create_keys()
+        yield cluster
 
 
 async def at_rest(cluster: Cluster, name: str = "pictures") -> None:
@@ -40,8 +40,8 @@ async def at_rest(cluster: Cluster, name: str = "pictures") -> None:
 
     def rests() -> bool:
         cluster.context.queue.add(WorkKey(DATASETS, "n", name))
-        found = [mount for mount in cluster.mounts if mount.path == path]
-        return bool(found and found[0].last and found[0].last.snapshot is not None)
+        mounts = [mount for mount in cluster.mounts if mount.path == path]
+        return bool(mounts and mounts[0].last and mounts[0].last.snapshot is not None)
 
     path = cluster.status(name)["mountPath"]
     await cluster.until(rests)
@@ -118,13 +118,13 @@ async def test_a_mount_that_is_made_before_its_path_is_seen_in_the_status_wakes_
     await cluster.create_dataset("words", source={"uri": "s3://words"})
     await at_rest(cluster, "words")
     await cluster.quiet()
-    known, paths = cluster.status("words")["mountPath"], cluster.context.stores.paths
+    mount_path, paths = cluster.status("words")["mountPath"], cluster.context.stores.paths
     users = paths.users
 
-    def seen(datasets: Mapping[Key, Object], *, cluster: str, path: str) -> tuple[Key, ...]:
-        return users(datasets, cluster=cluster, path=path) if path == known else ()
+    def users_at_path(datasets: Mapping[Key, Object], *, cluster: str, path: str) -> tuple[Key, ...]:
+        return users(datasets, cluster=cluster, path=path) if path == mount_path else ()
 
-    monkeypatch.setattr(paths, "users", seen)
+    monkeypatch.setattr(paths, "users", users_at_path)
     await cluster.create_dataset()
     await cluster.until(lambda: cluster.status().get("state") == "Ready")
 
@@ -135,9 +135,9 @@ async def test_a_pass_computes_the_progress_of_a_want_once_for_an_unchanged_assi
     calls: dict[str, int] = {"progress": 0, "assign": 0}
 
     def counted(name: str, call: Any) -> Any:
-        def counts(*args: Any, **given: Any) -> Any:
+        def counts(*args: Any, **options: Any) -> Any:
             calls[name] += 1
-            return call(*args, **given)
+            return call(*args, **options)
 
         return counts
 
