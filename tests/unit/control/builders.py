@@ -38,7 +38,7 @@ def dataset(
     claim: str = "pictures",
     **conditions: bool,
 ) -> Dataset:
-    """A Dataset with this much cached; `conditions` by type, Mounted unless told otherwise."""
+    """A Dataset with this much cached; `conditions` by type, Mounted unless given otherwise."""
     statuses = {"Mounted": True, **conditions}
     return Dataset.model_validate(
         {
@@ -51,7 +51,7 @@ def dataset(
                 "loadedRatio": cached / total,
                 "copies": [{"id": "0", "nodes": [{"name": k, "bytes": v} for k, v in (nodes or {}).items()]}],
                 "conditions": [
-                    {"type": kind, "status": str(value), "reason": "Told", "lastTransitionTime": NOW}
+                    {"type": kind, "status": str(value), "reason": "Reported", "lastTransitionTime": NOW}
                     for kind, value in statuses.items()
                 ],
             },

@@ -52,7 +52,7 @@ GPU = "nvidia.com/gpu"
 class JobServer(Server):
     """The server, with Jobs that do not end by themselves: the test plays their controller."""
 
-    def play(self, resource: Resource, made: Object) -> None:
+    def play(self, resource: Resource, obj: Object) -> None:
         pass
 
     async def delete(
@@ -65,10 +65,10 @@ class JobServer(Server):
         foreground: bool = False,
     ) -> bool:
         self.refuse("delete", resource)
-        known = self.store(resource).get((namespace or "", name))
-        if known is not None and foreground:
+        live = self.store(resource).get((namespace or "", name))
+        if live is not None and foreground:
             # As the garbage collector has it; the test plays that one, too.
-            known["metadata"]["finalizers"] = ["foregroundDeletion"]
+            live["metadata"]["finalizers"] = ["foregroundDeletion"]
         return await super().delete(resource, name=name, namespace=namespace, uid=uid)
 
 
@@ -284,15 +284,15 @@ class Jobs:
         for (namespace, name), job in list(self.server.store(JOBS).items()):
             if job["metadata"].get("deletionTimestamp"):
                 continue
-            own = [pod for pod in self.pods() if pod["metadata"]["labels"]["job-name"] == name]
-            over = any(each["type"] in {"Complete", "Failed"} for each in conditions_of(job))
-            over = over or failures(own) > job["spec"].get("backoffLimit", 6)
-            wanted = 0 if job["spec"]["suspend"] or over else job["spec"]["completions"]
-            for pod in own:
-                if phase_of(pod) not in {"Succeeded", "Failed"} and index_of(pod) >= wanted:
+            job_pods = [pod for pod in self.pods() if pod["metadata"]["labels"]["job-name"] == name]
+            over = any(condition["type"] in {"Complete", "Failed"} for condition in conditions_of(job))
+            over = over or failures(job_pods) > job["spec"].get("backoffLimit", 6)
+            completions = 0 if job["spec"]["suspend"] or over else job["spec"]["completions"]
+            for pod in job_pods:
+                if phase_of(pod) not in {"Succeeded", "Failed"} and index_of(pod) >= completions:
                     await self.server.delete(PODS, name=pod["metadata"]["name"], namespace=namespace)
-            held = {index_of(pod) for pod in own if phase_of(pod) != "Failed"}
-            for index in range(wanted):
+            held = {index_of(pod) for pod in job_pods if phase_of(pod) != "Failed"}
+            for index in range(completions):
                 if index not in held:
                     await self._make_pod(job, index)
             await self._count_pods(job)
@@ -304,9 +304,9 @@ class Jobs:
         """Pods go with their Job, which goes after them where it was deleted in the foreground."""
         jobs = {job["metadata"]["uid"]: job for job in self.server.store(JOBS).values()}
         going = {uid for uid, job in jobs.items() if job["metadata"].get("deletionTimestamp")}
-        gone, self._known_jobs = self._known_jobs - jobs.keys(), self._known_jobs | jobs.keys()
+        deleted, self._known_jobs = self._known_jobs - jobs.keys(), self._known_jobs | jobs.keys()
         for pod in self.pods():
-            if pod["metadata"]["ownerReferences"][0]["uid"] in going | gone:
+            if pod["metadata"]["ownerReferences"][0]["uid"] in going | deleted:
                 await self.server.delete(PODS, name=pod["metadata"]["name"], namespace="n")
         for uid in going:
             await self._merge(JOBS, jobs[uid], {"metadata": {"finalizers": None}})
@@ -321,15 +321,15 @@ class Jobs:
 
     async def _make_pod(self, job: Object, index: int) -> None:
         template, metadata = job["spec"]["template"], job["metadata"]
-        made = sum(index_of(pod) == index for pod in self.pods())
-        while (metadata["namespace"], f"{metadata['name']}-{index}-{made}") in self.server.store(PODS):
-            made += 1  # an earlier one was deleted
+        number = sum(index_of(pod) == index for pod in self.pods())
+        while (metadata["namespace"], f"{metadata['name']}-{index}-{number}") in self.server.store(PODS):
+            number += 1  # an earlier one was deleted
         labels = {**template["metadata"]["labels"], "job-name": metadata["name"]}
         pod = {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {
-                "name": f"{metadata['name']}-{index}-{made}",
+                "name": f"{metadata['name']}-{index}-{number}",
                 "namespace": metadata["namespace"],
                 "labels": labels,
                 "annotations": {names.ANNOTATION_COMPLETION_INDEX: str(index)},
@@ -343,12 +343,12 @@ class Jobs:
     async def _place(self, pod: Object) -> None:
         if pod["spec"].get("schedulerName") not in (None, names.SCHEDULER_NAME, "default-scheduler"):
             return  # nobody looks at it
-        asked = trimmed(pod)["takes"].get(GPU, 0)
+        requested = trimmed(pod)["takes"].get(GPU, 0)
         for (_, node), obj in self.server.store(NODES).items() if not self.refuses(pod) else ():
             if not may_run(pod["spec"], obj):
                 continue
             free = int(obj["status"]["allocatable"][GPU]) - self.usage.taken(node).get(GPU, 0)
-            if free >= asked:
+            if free >= requested:
                 await self._merge(PODS, pod, {"spec": {"nodeName": node}, "status": {"conditions": []}})
                 return
         refused = {
@@ -373,11 +373,13 @@ class Jobs:
         await self.server.create(PODS, obj=pod)
 
     async def _count_pods(self, job: Object) -> None:
-        own = [pod for pod in self.pods() if pod["metadata"]["labels"]["job-name"] == job["metadata"]["name"]]
-        done = sorted(index_of(pod) for pod in own if phase_of(pod) == "Succeeded")
-        failed = failures(own)
+        job_pods = [
+            pod for pod in self.pods() if pod["metadata"]["labels"]["job-name"] == job["metadata"]["name"]
+        ]
+        done = sorted(index_of(pod) for pod in job_pods if phase_of(pod) == "Succeeded")
+        failed = failures(job_pods)
         status: Object = {
-            "active": sum(phase_of(pod) in {"Pending", "Running"} for pod in own),
+            "active": sum(phase_of(pod) in {"Pending", "Running"} for pod in job_pods),
             "succeeded": len(done),
             "failed": failed,
             "completedIndexes": ",".join(map(str, done)),
@@ -388,8 +390,8 @@ class Jobs:
         if len(done) == job["spec"]["completions"]:
             status["conditions"] = [{"type": "Complete", "status": "True", "lastTransitionTime": utc_now()}]
         elif failed > job["spec"].get("backoffLimit", 6):
-            told = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}
-            status["conditions"] = [{**told, "lastTransitionTime": utc_now()}]
+            condition = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}
+            status["conditions"] = [{**condition, "lastTransitionTime": utc_now()}]
         if (job.get("status") or {}) != status:
             await self._merge(JOBS, job, {"status": status})
 
@@ -434,9 +436,9 @@ class Jobs:
         **spec: Any,
     ) -> None:
         """A job of so many workers with so many GPUs each."""
-        wanted = with_roles({"roles": {"Worker": role(workers, gpus=gpus)}, **spec})
+        job_spec = with_roles({"roles": {"Worker": role(workers, gpus=gpus)}, **spec})
         metadata: Object = {"name": name, "namespace": "n", **({"labels": labels} if labels else {})}
-        job = {"apiVersion": names.API_VERSION, "kind": "TrainingJob", "metadata": metadata, "spec": wanted}
+        job = {"apiVersion": names.API_VERSION, "kind": "TrainingJob", "metadata": metadata, "spec": job_spec}
         await self.server.create(TRAINING_JOBS, obj=job)
 
     async def change(self, name: str = "train", **spec: Any) -> None:
@@ -448,7 +450,7 @@ class Jobs:
 
     def condition(self, kind: str, name: str = "train") -> Object:
         conditions = self.status(name).get("conditions") or ()
-        return next((one for one in conditions if one["type"] == kind), {})
+        return next((condition for condition in conditions if condition["type"] == kind), {})
 
     def job(self, name: str) -> Object:
         return self.server.store(JOBS)["n", name]
@@ -458,13 +460,15 @@ class Jobs:
 
     def pods(self, job: str = "") -> list[Object]:
         """All pods of jobs, or those of one, by name."""
-        found = [
+        labelled = [
             (key, (pod["metadata"].get("labels") or {}).get(names.LABEL_TRAINING_JOB), pod)
             for key, pod in self.server.store(PODS).items()
             if key[0] == "n"
         ]
         return [
-            pod for _, owner, pod in sorted(found, key=lambda one: one[0]) if owner and job in ("", owner)
+            pod
+            for _, owner, pod in sorted(labelled, key=lambda entry: entry[0])
+            if owner and job in ("", owner)
         ]
 
     def bound(self, job: str) -> int:
@@ -534,7 +538,8 @@ def phase_of(pod: Object) -> str:
 def failures(pods: list[Object]) -> int:
     """How many pods failed in a way that counts to the backoffLimit of their Job."""
     return sum(
-        phase_of(pod) == "Failed" and all(each["type"] != "DisruptionTarget" for each in conditions_of(pod))
+        phase_of(pod) == "Failed"
+        and all(condition["type"] != "DisruptionTarget" for condition in conditions_of(pod))
         for pod in pods
     )
 

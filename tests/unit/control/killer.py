@@ -23,9 +23,9 @@ class Killer:
         for name in self.WRITES:
             setattr(cluster.server, name, partial(self._write, name))
 
-    async def _write(self, verb: str, resource: Resource, /, **asked: Any) -> Any:
+    async def _write(self, verb: str, resource: Resource, /, **options: Any) -> Any:
         if not self.dead.is_set():
-            answer = await self._real[verb](resource, **asked)
+            answer = await self._real[verb](resource, **options)
             self._writes_left -= 1
             if self._writes_left > 0:
                 return answer

@@ -173,16 +173,16 @@ class Server:
         self.on_change(resource, written, is_gone)
         return copied(written)
 
-    def play(self, resource: Resource, workload: Object) -> None:
+    def play(self, resource: Resource, obj: Object) -> None:
         """What the controllers of Kubernetes make of an object that was written, at once."""
         if resource is STATEFUL_SETS:
-            replicas = workload["spec"]["replicas"]
-            workload["status"] = {
-                "observedGeneration": workload["metadata"]["generation"],
+            replicas = obj["spec"]["replicas"]
+            obj["status"] = {
+                "observedGeneration": obj["metadata"]["generation"],
                 "replicas": replicas,
             }
         if resource is JOBS:
-            workload["status"] = {"conditions": [{"type": self.jobs_end_as, "status": "True"}]}
+            obj["status"] = {"conditions": [{"type": self.jobs_end_as, "status": "True"}]}
 
 
 def _merged(before: Any, patch: Any) -> Any:

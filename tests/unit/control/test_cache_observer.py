@@ -16,12 +16,12 @@ from tdcs.model.cache_engine import EngineUnavailableError
 class Two(MemoryCaches):
     """The cache `hangs` answers nothing."""
 
-    def __init__(self, engine: MemoryEngine, other: MemoryEngine) -> None:
+    def __init__(self, engine: MemoryEngine, second: MemoryEngine) -> None:
         super().__init__(engine)
-        self._other = MemoryCaches(other)
+        self._second = MemoryCaches(second)
 
     def get(self, *, cluster: str) -> Cache:
-        return super().get(cluster=cluster) if cluster == "hangs" else self._other.get(cluster=cluster)
+        return super().get(cluster=cluster) if cluster == "hangs" else self._second.get(cluster=cluster)
 
 
 async def test_a_hung_cache_is_said_to_be_away_and_the_others_are_looked_at(
@@ -88,9 +88,9 @@ async def test_looks_at_a_master_never_overlap_and_a_cluster_that_is_gone_is_ask
         await observer.look("default")
     assert most == 1
     observer.drop("default")
-    seen = count
+    before = count
     await asyncio.sleep(0.5)
-    assert count <= seen + 3  # a look that was under way asks for three things
+    assert count <= before + 3  # a look that was under way asks for three things
     await observer.close()
 
 

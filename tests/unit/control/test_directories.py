@@ -57,16 +57,16 @@ def test_the_datasets_of_a_mount_are_those_that_name_it_after_any_changes(
                 for key, obj in store.items()
                 if (names.cache_cluster_of(obj), obj["status"].get("mountPath")) == place
             }
-            for place in [(one, at) for one in "xy" for at in ("/1", "/2")]
+            for place in [(cluster, at) for cluster in "xy" for at in ("/1", "/2")]
         }
-        for (one, at), users in expected.items():
-            assert set(paths.users(store, cluster=one, path=at)) == users
+        for (place_cluster, at), users in expected.items():
+            assert set(paths.users(store, cluster=place_cluster, path=at)) == users
         assert set(paths.places(store)) == {place for place, users in expected.items() if users}
 
 
 def test_the_first_pods_that_no_job_made_are_known_as_users_of_a_claim() -> None:
-    told: list[tuple[str, str]] = []
-    usage, claim = Usage(on_claim=told.append), ("n", "pictures")
+    claims: list[tuple[str, str]] = []
+    usage, claim = Usage(on_claim=claims.append), ("n", "pictures")
 
     def pod(*, foreign: bool = True, node: str = "a") -> Mapping[str, Any]:
         return {"node": node, "takes": {}, "foreign": foreign, "claims": ["pictures"]}
@@ -74,14 +74,14 @@ def test_the_first_pods_that_no_job_made_are_known_as_users_of_a_claim() -> None
     for name in ("d", "b", "c", "e"):
         usage.seen(("n", name), dict(pod()))
     assert usage.users_of(claim) == ("b", "c", "d")
-    told.clear()
+    claims.clear()
     usage.seen(("n", "f"), dict(pod()))  # behind those that are named, and on the same node
-    assert told == []
+    assert claims == []
     usage.seen(("n", "a"), dict(pod(foreign=False)))
     usage.seen(("n", "waits"), dict(pod(node="")))
     assert usage.users_of(claim) == ("b", "c", "d")
     usage.seen(("n", "b"), None)
-    assert told == [claim]
+    assert claims == [claim]
     assert usage.users_of(claim) == ("c", "d", "e")
     assert usage.users_of(("m", "pictures")) == ()
 
@@ -89,7 +89,7 @@ def test_the_first_pods_that_no_job_made_are_known_as_users_of_a_claim() -> None
 def test_a_deleted_pod_is_no_user_of_a_claim_unless_a_controller_makes_it_again() -> None:
     usage, claim = Usage(), ("n", "pictures")
 
-    def seen(name: str, *, owned: bool, deleted: bool) -> None:
+    def show_pod(name: str, *, owned: bool, deleted: bool) -> None:
         owners = [{"uid": "web", "controller": True}] if owned else []
         metadata: dict[str, Any] = {"name": name, "namespace": "n", "ownerReferences": owners}
         if deleted:
@@ -99,15 +99,15 @@ def test_a_deleted_pod_is_no_user_of_a_claim_unless_a_controller_makes_it_again(
         usage.seen(("n", name), trimmed(pod))
 
     for name, owned in (("reader", False), ("web-1", True)):
-        seen(name, owned=owned, deleted=False)
+        show_pod(name, owned=owned, deleted=False)
     assert usage.users_of(claim) == ("reader", "web-1")
-    seen("reader", owned=False, deleted=True)
-    seen("web-1", owned=True, deleted=True)  # while a Deployment rolls over
+    show_pod("reader", owned=False, deleted=True)
+    show_pod("web-1", owned=True, deleted=True)  # while a Deployment rolls over
     assert usage.users_of(claim) == ("web-1",)
     assert usage.is_mounted(claim)
     for name in ("reader", "web-1"):
         usage.seen(("n", name), None)
-    seen("reader", owned=False, deleted=False)  # another pod of that name
+    show_pod("reader", owned=False, deleted=False)  # another pod of that name
     assert usage.users_of(claim) == ("reader",)
 
 
@@ -161,18 +161,18 @@ def space(name: str, **held: int) -> NodeSpace:
 async def test_mounts_that_ask_at_once_are_served_by_few_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     passes = []
 
-    def counted(given: GrantInput, *, before: Grants) -> Grants:
-        passes.append(len(given.mounts))
-        return grant(given, before=before)
+    def counted(grant_input: GrantInput, *, before: Grants) -> Grants:
+        passes.append(len(grant_input.mounts))
+        return grant(grant_input, before=before)
 
     monkeypatch.setattr(manager_module, "grant", counted)
     manager = CacheManager(on_change=lambda cluster, path: None)
     nodes = {name: space(name) for name in "ab"}
-    asked = [
+    requests = [
         manager.grant(cluster="c", demand=demand(number), nodes=nodes, quotas={}) for number in range(50)
     ]
-    found = await asyncio.gather(*asked)
-    assert all(sum(one.node_bytes.values()) == 100 for one in found)
+    granted = await asyncio.gather(*requests)
+    assert all(sum(grant.node_bytes.values()) == 100 for grant in granted)
     assert len(passes) <= 2
     assert passes[-1] == 50
     await manager.grant(cluster="c", demand=demand(7), nodes=nodes, quotas={})
@@ -189,15 +189,15 @@ async def test_what_changed_before_a_pass_that_failed_is_granted_by_the_next(
     nodes = {name: space(name) for name in "ab"}
     await manager.grant(cluster="c", demand=demand(1), nodes=nodes, quotas={})
 
-    def fails(given: GrantInput, *, before: Grants) -> Grants:
+    def fails(grant_input: GrantInput, *, before: Grants) -> Grants:
         raise MemoryError
 
     monkeypatch.setattr(manager_module, "grant", fails)
     with pytest.raises(MemoryError):
         await manager.grant(cluster="c", demand=demand(1), nodes={"a": space("a")}, quotas={})
     monkeypatch.undo()
-    found = await manager.grant(cluster="c", demand=demand(1), nodes={"a": space("a")}, quotas={})
-    assert set(found.node_bytes) == {"a"}
+    granted = await manager.grant(cluster="c", demand=demand(1), nodes={"a": space("a")}, quotas={})
+    assert set(granted.node_bytes) == {"a"}
 
 
 class SlowCaches:
@@ -290,21 +290,21 @@ def test_one_more_pod_of_a_claim_costs_no_look_at_those_that_are_there() -> None
 def test_who_mounts_a_claim_is_as_its_pods_say_after_any_changes(
     changes: list[tuple[int, str, bool, set[str]]],
 ) -> None:
-    told: list[tuple[str, str]] = []
-    usage = Usage(on_claim=told.append)
+    changed_claims: list[tuple[str, str]] = []
+    usage = Usage(on_claim=changed_claims.append)
     pods: Objects = {}
     for number, node, leaves, claims in changes:
         key = ("n", f"pod-{number}")
         before = {claim: (usage.nodes_of(("n", claim)), usage.users_of(("n", claim))) for claim in "cd"}
         pod = {"node": node, "takes": {}, "foreign": True, "claims": sorted(claims)}
         pods[key] = {**pod, "leaves": True} if leaves else pod
-        told.clear()
+        changed_claims.clear()
         usage.seen(key, pods[key])
         for claim in "cd":
-            mounting = {at: one for at, one in pods.items() if claim in one["claims"] and one["node"]}
-            assert usage.nodes_of(("n", claim)) == {one["node"] for one in mounting.values()}
-            users = sorted(name for (_, name), one in mounting.items() if not one.get("leaves"))
+            mounting = {at: pod for at, pod in pods.items() if claim in pod["claims"] and pod["node"]}
+            assert usage.nodes_of(("n", claim)) == {pod["node"] for pod in mounting.values()}
+            users = sorted(name for (_, name), pod in mounting.items() if not pod.get("leaves"))
             assert usage.users_of(("n", claim)) == tuple(users[:USERS_NAMED])
             assert usage.is_mounted(("n", claim)) == bool(mounting)
             now = (usage.nodes_of(("n", claim)), usage.users_of(("n", claim)))
-            assert (("n", claim) in told) == (now != before[claim])
+            assert (("n", claim) in changed_claims) == (now != before[claim])

@@ -1,4 +1,4 @@
-"""kopf around the operator: it is told to try for as long as the operator waits."""
+"""kopf around the operator: it retries for as long as the operator waits."""
 
 import itertools
 

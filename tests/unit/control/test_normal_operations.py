@@ -53,19 +53,19 @@ class Conditions:
         metadata = obj["metadata"]
         key = (resource.kind, metadata.get("namespace", ""), metadata["name"])
         conditions = (obj.get("status") or {}).get("conditions") or ()
-        known = self._true.get(key, set())
+        true_before = self._true.get(key, set())
         self.falls += [
             Fall(
                 kind=resource.kind,
                 name=metadata["name"],
-                condition=one["type"],
-                reason=one["reason"],
-                message=one["message"],
+                condition=condition["type"],
+                reason=condition["reason"],
+                message=condition["message"],
             )
-            for one in conditions
-            if one["type"] in known - PASSING and one["status"] != "True"
+            for condition in conditions
+            if condition["type"] in true_before - PASSING and condition["status"] != "True"
         ]
-        self._true[key] = {one["type"] for one in conditions if one["status"] == "True"}
+        self._true[key] = {condition["type"] for condition in conditions if condition["status"] == "True"}
 
 
 class RecordedCluster(WorkersCluster):
@@ -97,21 +97,21 @@ class RecordedCluster(WorkersCluster):
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[RecordedCluster]:
-    async with RecordedCluster() as made:
-        await made.create_cache(nodeSelector={"cache": "yes"}, replicas=3)
-        await made.create_dataset(placement={"mode": "Partition", "nodeCount": 2})
-        await made.create_dataset(
+    async with RecordedCluster() as cluster:
+        await cluster.create_cache(nodeSelector={"cache": "yes"}, replicas=3)
+        await cluster.create_dataset(placement={"mode": "Partition", "nodeCount": 2})
+        await cluster.create_dataset(
             "texts",
             source={"uri": "s3://texts", "checkInterval": "1s"},
             placement={"mode": "Replicate", "nodeCount": 2},
         )
-        await made.create_preload()
-        await made.until_state("Complete", "warm", resource=PRELOADS)
-        await made.until(lambda: made.is_whole() and len(made.workers()) == 3)
-        node = next(iter(made.nodes("texts")))
-        made.read("trainer", "texts", node=node)
-        await made.until(lambda: made.status("texts").get("usedBy"))
-        yield made
+        await cluster.create_preload()
+        await cluster.until_state("Complete", "warm", resource=PRELOADS)
+        await cluster.until(lambda: cluster.is_whole() and len(cluster.workers()) == 3)
+        node = next(iter(cluster.nodes("texts")))
+        cluster.read("trainer", "texts", node=node)
+        await cluster.until(lambda: cluster.status("texts").get("usedBy"))
+        yield cluster
 
 
 async def whole_with(cluster: RecordedCluster, workers: int) -> None:
@@ -294,5 +294,5 @@ async def test_no_condition_of_a_running_job_leaves_true_in_normal_operations(
         for pod in jobs.pods():
             await jobs.end(pod)
         await jobs.until(lambda: jobs.status().get("state") == "Succeeded")
-        assert {one.condition for one in jobs.conditions.falls} <= {names.RUNNING, names.ADMITTED}
+        assert {fall.condition for fall in jobs.conditions.falls} <= {names.RUNNING, names.ADMITTED}
     assert cluster.falls == []

@@ -1,4 +1,4 @@
-"""The operator tells when its view of the cluster is not to be trusted, and who is concerned by a change."""
+"""The operator reports when its view of the cluster is stale, and wakes what a change concerns."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -72,11 +72,11 @@ class Away(ScriptedApi):
         super().__init__()
         self._kind = kind
 
-    async def list(self, resource: Resource, **asked: object) -> ObjectList:
+    async def list(self, resource: Resource, **options: object) -> ObjectList:
         if self.away and self.only in (None, resource):
             self.asked_while_away += 1
             raise error(self._kind)
-        return await super().list(resource, **asked)
+        return await super().list(resource, **options)
 
 
 def see(operator: Operator, resource: Resource, obj: Object, *, deleted: bool = False) -> None:
@@ -87,12 +87,12 @@ def see(operator: Operator, resource: Resource, obj: Object, *, deleted: bool = 
 
 async def waiting(operator: Operator) -> list[str]:
     """The keys in the queue, which is emptied."""
-    queue, found = operator.context.queue, []
+    queue, keys = operator.context.queue, []
     while len(queue):
         key = await queue.get()
         queue.done(key)
-        found.append(str(key))
-    return sorted(found)
+        keys.append(str(key))
+    return sorted(keys)
 
 
 def job(name: str, *datasets: str) -> Object:
@@ -119,17 +119,17 @@ async def test_the_addresses_of_all_pods_are_known() -> None:
     over = asyncio.Event()
 
     class Api(ScriptedApi):
-        async def watch(self, resource: Resource, **asked: Any) -> AsyncIterator[WatchEvent]:
+        async def watch(self, resource: Resource, **options: Any) -> AsyncIterator[WatchEvent]:
             await over.wait()
             yield ended
             await asyncio.Event().wait()
 
     operator = operator_of(Api(lists=[ObjectList(items=[trimmed(web)], resource_version="1")]))
     watching = asyncio.create_task(operator._other_pods.run())
-    known = operator.context.stores.pod_addresses
-    await eventually_async(lambda: "192.0.2.7" in known, deadline=20)
+    addresses = operator.context.stores.pod_addresses
+    await eventually_async(lambda: "192.0.2.7" in addresses, deadline=20)
     over.set()
-    await eventually_async(lambda: "192.0.2.7" not in known, deadline=20)
+    await eventually_async(lambda: "192.0.2.7" not in addresses, deadline=20)
     watching.cancel()
 
 
@@ -172,7 +172,7 @@ async def test_a_part_that_a_defect_has_ended_is_unhealthy(monkeypatch: pytest.M
     """Also while the API server is away: nothing else would start that part again."""
 
     class Broken(ScriptedApi):
-        async def list(self, resource: Resource, **asked: object) -> ObjectList:
+        async def list(self, resource: Resource, **options: object) -> ObjectList:
             raise error(UnavailableError) if resource is not NODES else KeyError("items")
 
     monkeypatch.setattr(startup, "LOOK_SECONDS", 0.01)
@@ -317,23 +317,23 @@ async def test_what_the_stories_wake_a_dataset_for_the_operator_does_too(operato
     see(operator, DATASETS, dataset_object("pictures"))
     see(operator, CACHE_CLUSTERS, cluster("Ready"))
     await waiting(operator)
-    for change, own in changes:
+    for change, own_keys in changes:
         change()
-        assert set(await waiting(operator)) == {"Dataset n/pictures", *own}
+        assert set(await waiting(operator)) == {"Dataset n/pictures", *own_keys}
     operator._handlers.on_namespace(("", "n"), labelled, labelled)
     operator._handlers.on_dataset_claim(("n", "pictures"), None, {"phase": "Pending"})
     assert await waiting(operator) == []
 
 
 async def test_a_status_alone_makes_no_work_but_a_changed_spec_and_a_deletion_do(operator: Operator) -> None:
-    asked = dataset_object("pictures")
-    see(operator, DATASETS, asked)
+    obj = dataset_object("pictures")
+    see(operator, DATASETS, obj)
     await waiting(operator)
-    see(operator, DATASETS, {**asked, "status": {"state": "Failed"}})
+    see(operator, DATASETS, {**obj, "status": {"state": "Failed"}})
     assert await waiting(operator) == []
     for change in ({"generation": 7}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}):
-        asked = {**asked, "metadata": {**asked["metadata"], **change}}
-        see(operator, DATASETS, asked)
+        obj = {**obj, "metadata": {**obj["metadata"], **change}}
+        see(operator, DATASETS, obj)
         assert await waiting(operator) == ["Dataset n/pictures"]
 
 
@@ -342,13 +342,13 @@ class ScriptedLease(Lease):
 
     def __init__(self) -> None:
         super().__init__(api=ScriptedApi(), namespace="n", name="l", identity="me")
-        self.given, self.taken, self.released = asyncio.Event(), asyncio.Event(), False
+        self.granted, self.lost, self.released = asyncio.Event(), asyncio.Event(), False
 
     async def acquire(self) -> None:
-        await self.given.wait()
+        await self.granted.wait()
 
     async def keep(self) -> None:
-        await self.taken.wait()
+        await self.lost.wait()
         raise LeaseLostError("taken")
 
     async def release(self) -> None:
@@ -371,9 +371,9 @@ async def test_without_the_lease_nothing_is_worked_on_and_with_its_loss_the_work
         await asyncio.sleep(0)
         assert operator.health()["standingBy"] is True
         assert operator.health()["queued"] == 1
-        lease.given.set()
+        lease.granted.set()
         await eventually_async(lambda: operator.health()["queued"] == 0, deadline=60)
-        lease.taken.set()
+        lease.lost.set()
         await ended.wait()
         assert operator.health()["standingBy"] is True
         see(operator, CACHE_CLUSTERS, {"metadata": {"name": "later", "uid": "u"}})
@@ -395,14 +395,14 @@ async def test_passes_that_hang_hold_up_no_other_kind(
     async def end(key: WorkKey) -> None:
         done.add(key.resource.kind)
 
-    others = (CACHE_CLUSTERS, PRELOADS, TRAINING_JOBS)
-    monkeypatch.setattr(operator, "_passes", {DATASETS: hang, **dict.fromkeys(others, end)})
+    other_kinds = (CACHE_CLUSTERS, PRELOADS, TRAINING_JOBS)
+    monkeypatch.setattr(operator, "_passes", {DATASETS: hang, **dict.fromkeys(other_kinds, end)})
     for number in range(2 * module.PASSES_AT_ONCE[DATASETS]):
         see(operator, DATASETS, dataset_object(f"slow-{number}"))
-    for resource in others:
+    for resource in other_kinds:
         operator.context.queue.add(WorkKey(resource, "n", "x"))
     await operator.start()
-    await eventually_async(lambda: len(done) == len(others), deadline=60)
+    await eventually_async(lambda: len(done) == len(other_kinds), deadline=60)
     await operator.stop()
 
 
@@ -414,11 +414,11 @@ class SlowSecrets(ScriptedApi):
         self.may = asyncio.Event()
         self.asked_for_secrets = False
 
-    async def list(self, resource: Resource, **asked: object) -> ObjectList:
+    async def list(self, resource: Resource, **options: object) -> ObjectList:
         if resource is SECRETS:
             self.asked_for_secrets = True
             await self.may.wait()
-        return await super().list(resource, **asked)
+        return await super().list(resource, **options)
 
 
 async def test_no_pass_begins_before_the_operator_has_its_certificate(

@@ -16,15 +16,15 @@ def test_a_pod_has_all_its_addresses_and_one_in_its_nodes_network_none() -> None
 
 
 def test_an_address_counts_until_the_last_pod_that_has_it_has_ended() -> None:
-    found = PodAddresses()
-    found.seen(("n", "a"), ["10.0.0.1", "fd00:0::1"])
-    assert "fd00::1" in found
-    found.seen(("n", "b"), ["10.0.0.1"])  # its next pod, seen before the end of the first
-    found.seen(("n", "a"), [])
-    assert "10.0.0.1" in found
-    assert "fd00::1" not in found
-    found.seen(("n", "b"), ["10.0.0.2"])
-    assert "10.0.0.1" not in found
-    found.seen(("n", "b"), [])
-    found.seen(("n", "c"), [])
-    assert "10.0.0.2" not in found
+    addresses = PodAddresses()
+    addresses.seen(("n", "a"), ["10.0.0.1", "fd00:0::1"])
+    assert "fd00::1" in addresses
+    addresses.seen(("n", "b"), ["10.0.0.1"])  # its next pod, seen before the end of the first
+    addresses.seen(("n", "a"), [])
+    assert "10.0.0.1" in addresses
+    assert "fd00::1" not in addresses
+    addresses.seen(("n", "b"), ["10.0.0.2"])
+    assert "10.0.0.1" not in addresses
+    addresses.seen(("n", "b"), [])
+    addresses.seen(("n", "c"), [])
+    assert "10.0.0.2" not in addresses

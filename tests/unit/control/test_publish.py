@@ -17,9 +17,9 @@ from tdcs.decide.dataset_conditions import blocked
 
 
 def conditions(
-    findings: list[Finding], known: list[Condition] | None = None, *, generation: int = 1
+    findings: list[Finding], previous: list[Condition] | None = None, *, generation: int = 1
 ) -> list[Condition]:
-    return merge(previous=known or [], findings=findings, generation=generation, now=NOW)
+    return merge(previous=previous or [], findings=findings, generation=generation, now=NOW)
 
 
 def announced(*, before: list[Condition], after: list[Condition]) -> list[tuple[str, str]]:
@@ -41,13 +41,13 @@ def test_another_cause_is_announced_again_and_the_same_is_not() -> None:
 
 def test_another_spec_that_is_wrong_for_the_same_reason_is_announced_again() -> None:
     first = conditions(blocked(reason="EndpointNotAllowed", message="10.96.0.1 is inside"))
-    other = blocked(reason="EndpointNotAllowed", message="10.96.0.2 is inside")
-    assert announced(before=first, after=conditions(other, first, generation=2)) == [
+    second = blocked(reason="EndpointNotAllowed", message="10.96.0.2 is inside")
+    assert announced(before=first, after=conditions(second, first, generation=2)) == [
         ("Mounted", "EndpointNotAllowed")
     ]
-    assert announced(before=first, after=conditions(other, first)) == []
-    same = blocked(reason="EndpointNotAllowed", message="10.96.0.1 is inside")
-    assert announced(before=first, after=conditions(same, first, generation=2)) == []
+    assert announced(before=first, after=conditions(second, first)) == []
+    repeated = blocked(reason="EndpointNotAllowed", message="10.96.0.1 is inside")
+    assert announced(before=first, after=conditions(repeated, first, generation=2)) == []
     loading = conditions([finding("Loaded", False, "Loading", "1 of 3")])
     more = conditions([finding("Loaded", False, "Loading", "2 of 3")], loading, generation=2)
     assert announced(before=loading, after=more) == []
@@ -73,25 +73,25 @@ def test_a_message_that_another_one_of_the_same_reason_contains_is_not_announced
     assert announced(before=[], after=conditions(findings[::-1])) == [("Ready", "TooFewNodes")]
 
 
-def test_what_is_unknown_is_not_told_even_when_it_was_known() -> None:
+def test_an_unknown_condition_is_not_announced_even_when_it_was_known() -> None:
     loaded = conditions([finding("Loaded", True, "Loaded", "all")])
     unknown = conditions([finding("Loaded", None, "CacheUnavailable", "cannot be known")], loaded)
     assert announced(before=loaded, after=unknown) == []
 
 
-def written(status: Model) -> dict[str, Any]:
+def status_json(status: Model) -> dict[str, Any]:
     return status.model_dump(by_alias=True, exclude_none=True, mode="json")
 
 
 def test_a_status_leaves_out_what_is_empty_and_keeps_zeros_that_columns_print() -> None:
     copy = Copy(id="0", nodes=[NodeBytes(name="a", bytes=0)])
-    dataset = written(DatasetStatus(state="Ready", copies=[copy, Copy(id="1")]))
+    dataset = status_json(DatasetStatus(state="Ready", copies=[copy, Copy(id="1")]))
     assert dataset["copies"] == [{"id": "0", "nodes": [{"name": "a", "bytes": 0}]}, {"id": "1", "nodes": []}]
     assert (dataset["activeJobs"], dataset["totalFiles"], dataset["loadedRatio"]) == (0, 0, 0.0)
     empty = {"failedFiles", "failedFileCount", "uses", "usedBy", "inUse", "kept", "bytesPerSecond"}
     assert not empty & dataset.keys()
     # A zero that is no default says something.
-    assert written(TrainingJobStatus(locality=0.0, passed=0)) == {
+    assert status_json(TrainingJobStatus(locality=0.0, passed=0)) == {
         "replicas": 0,
         "locality": 0.0,
         "passed": 0,
@@ -99,9 +99,9 @@ def test_a_status_leaves_out_what_is_empty_and_keeps_zeros_that_columns_print() 
 
 
 def test_a_job_that_runs_says_how_many_are_ready_and_one_that_has_ended_does_not() -> None:
-    starting = written(ReplicaStatus(name="Worker", active=1))
+    starting = status_json(ReplicaStatus(name="Worker", active=1))
     assert starting == {"name": "Worker", "active": 1, "ready": 0}
-    ended = written(ReplicaStatus(name="Worker", ready=None, succeeded=1))
+    ended = status_json(ReplicaStatus(name="Worker", ready=None, succeeded=1))
     assert ended == {"name": "Worker", "succeeded": 1}
 
 
@@ -111,10 +111,10 @@ def test_numbers_that_columns_and_autoscalers_read_are_in_the_first_status(kind:
     if field is None:
         assert kind.plural == "datachecks"
         return
-    (model,) = (one for one in get_args(field.annotation) if one is not NoneType)
-    numbers = {one.path for one in kind.columns if one.type == "integer"} | (
+    (model,) = (argument for argument in get_args(field.annotation) if argument is not NoneType)
+    numbers = {column.path for column in kind.columns if column.type == "integer"} | (
         {kind.scaled_path} if kind.scale else set()
     )
     paths = {path.removeprefix(".status.") for path in numbers if re.fullmatch(r"\.status\.\w+", path)}
     assert paths
-    assert paths <= written(model()).keys()
+    assert paths <= status_json(model()).keys()

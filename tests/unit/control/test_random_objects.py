@@ -29,7 +29,7 @@ def nowhere(host: str) -> Sequence[str]:
     raise OSError(f"{host} has no address")
 
 
-@pytest.mark.parametrize("resource", [DATASETS, PRELOADS, CACHE_CLUSTERS], ids=lambda one: one.plural)
+@pytest.mark.parametrize("resource", [DATASETS, PRELOADS, CACHE_CLUSTERS], ids=lambda kind: kind.plural)
 @pytest.mark.threat("random-objects")
 async def test_no_random_object_stops_the_operator_or_goes_unanswered(resource: Resource) -> None:
     """Takes a second a kind: whole stories of many objects."""
@@ -54,11 +54,11 @@ async def test_no_random_object_stops_the_operator_or_goes_unanswered(resource: 
 
             if resource is CACHE_CLUSTERS:
                 continue  # here they share one engine, and what one of them lets go is lost to the others
-            known = dict(cluster.server.store(resource))
+            objects = dict(cluster.server.store(resource))
             for seed in seeds:
                 name, spec = drawn(seed=seed)["metadata"]["name"], drawn(seed=COUNT + seed)["spec"]
-                if (namespace, name) in known and isinstance(spec, dict):
-                    left_out = dict.fromkeys(known[namespace, name]["spec"])
+                if (namespace, name) in objects and isinstance(spec, dict):
+                    left_out = dict.fromkeys(objects[namespace, name]["spec"])
                     patch = {"spec": left_out | spec}
                     await cluster.server.merge(resource, name=name, namespace=namespace, patch=patch)
             await cluster.create_dataset("next", source={"uri": "s3://good"})

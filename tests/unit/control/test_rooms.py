@@ -28,7 +28,7 @@ def room_of(frame: FrameType) -> str:
 
 async def paths_of(work: Awaitable[object]) -> Paths:
     """All ways down from a pass to functions that are called meanwhile, as the rooms that they enter."""
-    found: Paths = {}
+    functions: Paths = {}
 
     def called(frame: FrameType, event: str, _: object) -> None:
         if event != "call" or not room_of(frame):
@@ -38,14 +38,14 @@ async def paths_of(work: Awaitable[object]) -> Paths:
         while caller is not None:
             stack.append(room_of(caller))
             caller = caller.f_back
-        found.setdefault(tuple(room for room, _ in groupby(filter(None, reversed(stack)))), function)
+        functions.setdefault(tuple(room for room, _ in groupby(filter(None, reversed(stack)))), function)
 
     sys.setprofile(called)
     try:
         await work
     finally:
         sys.setprofile(None)
-    return found
+    return functions
 
 
 def rooms_of(paths: Paths) -> set[str]:

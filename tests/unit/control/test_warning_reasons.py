@@ -122,7 +122,7 @@ NO_PROBLEM = AS_IT_SHALL_BE | FOLLOWS_FROM_ANOTHER | PASSES_BY_ITSELF | WAITS_FO
 
 def constants() -> dict[str, str]:
     """The words that modules give a name."""
-    found = {name: value for name, value in vars(conditions).items() if isinstance(value, str)}
+    values = {name: value for name, value in vars(conditions).items() if isinstance(value, str)}
     for module in modules():
         for node in module.body:
             match node:
@@ -130,8 +130,8 @@ def constants() -> dict[str, str]:
                     ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=str(word)))
                     | ast.AnnAssign(target=ast.Name(id=name), value=ast.Constant(value=str(word)))
                 ):
-                    found[name] = word
-    return found
+                    values[name] = word
+    return values
 
 
 @cache
@@ -166,33 +166,35 @@ def reason_expressions(module: ast.Module) -> Iterator[ast.expr]:
                         yield reason
 
 
-def words_of(expression: ast.expr, known: dict[str, str]) -> Iterator[str]:
+def words_of(expression: ast.expr, constants_by_name: dict[str, str]) -> Iterator[str]:
     """The words that an expression can be, without those that are read from elsewhere."""
     match expression:
         case ast.Constant(value=str(word)):
             yield word
-        case ast.Name(id=name) | ast.Attribute(attr=name) if name in known:
-            yield known[name]
-        case ast.IfExp(body=one, orelse=other):
-            yield from words_of(one, known)
-            yield from words_of(other, known)
+        case ast.Name(id=name) | ast.Attribute(attr=name) if name in constants_by_name:
+            yield constants_by_name[name]
+        case ast.IfExp(body=body, orelse=orelse):
+            yield from words_of(body, constants_by_name)
+            yield from words_of(orelse, constants_by_name)
 
 
 @cache
 def known_reasons() -> set[str]:
     """The reasons of conditions that the operator's code has."""
-    known = constants()
-    found = {reason.value for reason in Reason}
-    found |= {value for name, value in vars(conditions).items() if name.isupper() and isinstance(value, str)}
+    values = constants()
+    reasons = {reason.value for reason in Reason}
+    reasons |= {
+        value for name, value in vars(conditions).items() if name.isupper() and isinstance(value, str)
+    }
     for module in modules():
         for expression in reason_expressions(module):
-            found.update(words_of(expression, known))
-    return {word for word in found if REASON.fullmatch(word)}
+            reasons.update(words_of(expression, values))
+    return {word for word in reasons if REASON.fullmatch(word)}
 
 
 def test_each_reason_calls_for_a_person_or_is_no_problem() -> None:
-    known = known_reasons()
-    assert not known - WARNINGS - NO_PROBLEM, "decide whether a user or an administrator must do something"
+    reasons = known_reasons()
+    assert not reasons - WARNINGS - NO_PROBLEM, "decide whether a user or an administrator must do something"
     assert not NO_PROBLEM & WARNINGS
 
 

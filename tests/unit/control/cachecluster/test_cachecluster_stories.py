@@ -101,7 +101,7 @@ async def test_a_cache_in_use_is_not_deleted_and_says_by_whom(
     await cluster.until_state("Ready", "late")
 
 
-async def test_a_disk_that_cannot_be_freed_is_told_and_does_not_hold_up(cluster: Cluster) -> None:
+async def test_a_disk_that_cannot_be_freed_is_reported_and_does_not_hold_up(cluster: Cluster) -> None:
     cluster.server.jobs_end_as = "Failed"
     await cluster.server.delete(CACHE_CLUSTERS, name="default", namespace="tdcs-system")
     await cluster.until(lambda: not cluster.server.store(CACHE_CLUSTERS))

@@ -198,7 +198,7 @@ async def test_a_node_that_shuts_down_hands_over_and_keeps_its_disk_for_its_retu
     assert (cluster.engine.source_bytes_read, cleaned(cluster)) == (read, {})
 
 
-async def test_a_priority_class_that_does_not_exist_is_told_and_changes_no_pod(cluster: Cluster) -> None:
+async def test_a_priority_class_that_does_not_exist_is_reported_and_changes_no_pod(cluster: Cluster) -> None:
     named = {"spec": {"priorityClassName": "cache-first"}}
     await cluster.server.merge(CACHE_CLUSTERS, name="default", namespace="tdcs-system", patch=named)
 

@@ -143,7 +143,7 @@ async def test_what_jobs_have_read_into_the_cache_moves_as_well(cluster: Cluster
 
 
 @pytest.mark.failure_mode("no-room-for-drained-data")
-async def test_what_has_no_room_elsewhere_is_told_before_and_after(cluster: Cluster) -> None:
+async def test_data_without_room_elsewhere_is_reported_before_and_after_a_drain(cluster: Cluster) -> None:
     await partitioned(cluster)
     await cluster.set_capacity(TOTAL // 2 + 4 * LENGTH, *NAMES)
     before = dict(cluster.held())

@@ -42,7 +42,7 @@ async def test_a_start_time_is_waited_for_and_a_past_one_means_now(
         await cluster.until_state("Ready")
 
 
-async def test_the_nodes_are_told_of_each_version_and_of_nothing_else(cluster: Cluster) -> None:
+async def test_nodes_are_remounted_for_each_version_and_for_nothing_else(cluster: Cluster) -> None:
     await cluster.create_dataset(placement={"mode": "Replicate", "nodeCount": 1})
     await cluster.until_state("Ready")
     (path,) = await cluster.engine.mounts()
@@ -192,7 +192,7 @@ async def test_blocks_that_somebody_freed_are_loaded_again(cluster: Cluster) -> 
     await cluster.until(lambda: cluster.held() == {node: TOTAL})
 
 
-async def test_a_source_that_vanishes_during_the_load_is_told_and_the_load_ends_when_it_is_back(
+async def test_a_source_lost_during_a_load_is_reported_and_the_load_ends_when_it_is_back(
     cluster: Cluster,
 ) -> None:
     slow(cluster, 0.02)
@@ -286,7 +286,7 @@ async def test_checks_of_the_source_that_change_nothing_are_no_writes(
         await cluster.until(partial(_longer, lists, most))
     await cluster.until(lambda: len(cluster.context.queue) == 0)
     assert [write for write in cluster.server.writes[len(before) :] if "status Dataset" in write] == []
-    # An hour later its time is told again.
+    # An hour later its time is written again.
     monkeypatch.setattr("tdcs.decide.relisting.WRITTEN_AGAIN", 0.0)
     cluster.context.queue.add(WorkKey(DATASETS, "n", "pictures"))
     await cluster.until(lambda: len(cluster.server.writes) > len(before))

@@ -93,7 +93,7 @@ async def test_an_account_that_is_missing_or_has_no_role_is_named(world: World) 
     await world.cluster.until_state("Ready")
 
 
-async def test_what_the_token_service_says_is_told(world: World) -> None:
+async def test_the_answer_of_the_token_service_is_quoted(world: World) -> None:
     await world.reader("stranger")
     await world.dataset(account="stranger")
     message = await world.message_for("IdentityRefused")

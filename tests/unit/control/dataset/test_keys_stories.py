@@ -39,7 +39,9 @@ def counted(cluster: Cluster) -> Counter[str]:
 
 
 @pytest.mark.failure_mode("keys-changed-for-one-dataset")
-async def test_keys_changed_for_one_of_two_are_mounted_once_and_the_other_is_told(cluster: Cluster) -> None:
+async def test_keys_changed_for_one_of_two_are_mounted_once_and_the_other_reports_it(
+    cluster: Cluster,
+) -> None:
     operations = counted(cluster)
     await cluster.create_keys("k1", key="renewed")
     await cluster.until(lambda: cluster.condition("SourceReachable", "d2").get("reason") == "KeysDiffer")

@@ -73,7 +73,7 @@ async def test_the_loaded_ratio_counts_every_copy(cluster: Cluster) -> None:
     assert (cluster.status()["loadedRatio"], cluster.status()["loaded"]) == (1.0, "100%")
 
 
-async def test_the_nodes_that_data_is_on_its_way_to_are_told_from_the_start(cluster: Cluster) -> None:
+async def test_nodes_that_data_is_on_its_way_to_are_listed_from_the_start(cluster: Cluster) -> None:
     slow(cluster, 0.03)
     node_states: list[list[tuple[int, int]]] = []
     await cluster.create_dataset(placement={"mode": "Replicate", "nodeCount": 2})
@@ -119,7 +119,7 @@ async def test_a_path_without_files_is_named(cluster: Cluster) -> None:
     assert sum(cluster.held().values()) == TOTAL // 2
 
 
-async def test_an_amount_below_one_file_is_told(cluster: Cluster) -> None:
+async def test_an_amount_below_one_file_is_reported(cluster: Cluster) -> None:
     await cluster.create_dataset(preload={"amount": "1k"})
     await cluster.until(lambda: cluster.condition("Placed").get("reason") == "AmountTooSmall")
 

@@ -186,7 +186,7 @@ async def test_a_refused_change_heals_at_once_when_the_keys_are_right_again(tena
 async def test_a_dataset_is_let_in_again_with_right_keys_after_the_other_ones_changed(
     tenants: Tenants,
 ) -> None:
-    """It was told that its keys had been changed, which they had not."""
+    """Its message once said that its keys had changed, although they had not."""
     cluster = tenants.cluster
     tenants.set_keys(B[0], NEW)
     await cluster.until(lambda: tenants.is_well(B))

@@ -84,7 +84,7 @@ async def test_a_source_without_files_is_mounted_again_after_the_master_was_away
     assert cluster.condition("Mounted")["status"] == "True"
 
 
-async def test_what_another_dataset_of_the_source_holds_is_not_told_as_the_own(cluster: Cluster) -> None:
+async def test_data_of_another_dataset_of_the_source_is_not_reported_as_its_own(cluster: Cluster) -> None:
     await cluster.create_dataset("whole", placement={"mode": "Replicate", "nodeSelector": {"zone": "1"}})
     await cluster.until_state("Ready", "whole")
     half: dict[str, Any] = {

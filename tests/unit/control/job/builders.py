@@ -19,10 +19,10 @@ ADMITTED = TrainingJobStatus.model_validate(
 )
 
 
-def decided(seen: Observed, *, now: str = NOW) -> Decision:
-    return decisions.decision_of(observed=seen, data=decisions.data(seen, now=now))
+def decided(observed: Observed, *, now: str = NOW) -> Decision:
+    return decisions.decision_of(observed=observed, data=decisions.data(observed, now=now))
 
 
 def reading(**readiness: Any) -> TrainingJobSpec:
-    """A job that waits for its dataset as told."""
+    """A job that waits for its dataset as given."""
     return job_spec(datasets=[{"name": "pictures", "mountPath": "/data", "readiness": readiness}])

@@ -243,14 +243,16 @@ async def test_what_becomes_of_the_pods_is_the_policys_business(policy: str) -> 
         await jobs.until(lambda: len(jobs.server.store(JOBS)) == jobs_left)
 
         def running() -> list[str]:
-            found = [pod["metadata"]["name"] for pod in jobs.pods() if pod["status"]["phase"] == "Running"]
-            return [name.rpartition("-")[0] for name in found]
+            pod_names = [
+                pod["metadata"]["name"] for pod in jobs.pods() if pod["status"]["phase"] == "Running"
+            ]
+            return [name.rpartition("-")[0] for name in pod_names]
 
         if policy != "All":  # there the garbage collector takes the pods of the deleted Jobs
             await jobs.until(lambda: running() == running_left)
 
 
-async def test_a_failed_pod_is_told_while_its_replacement_starts() -> None:
+async def test_a_failed_pod_is_reported_while_its_replacement_starts() -> None:
     async with Jobs(gpus={"a": 4}) as jobs:
         await jobs.create()
         await jobs.until(lambda: jobs.bound("train") == 2)
@@ -279,12 +281,12 @@ async def test_a_job_that_has_failed_names_the_pod_its_exit_code_and_where_to_re
                 next(pod for pod in jobs.pods() if phase_of(pod) == "Running" and index_of(pod)), code=7
             )
         await jobs.until_state("Failed")
-        told = jobs.status()["message"]
-        assert told == (
+        message = jobs.status()["message"]
+        assert message == (
             "worker 1 (pod train-worker-1-2 on node a) failed with exit code 7 after 2 retries (no restart is left: "
             "spec.runPolicy.backoffLimit is 2); see kubectl logs -n n train-worker-1-2 -c main"
         )
-        assert jobs.condition("Failed")["message"] == told
+        assert jobs.condition("Failed")["message"] == message
 
 
 async def test_a_job_that_fails_before_a_pod_ran_does_not_say_that_it_runs_and_warns() -> None:
@@ -296,8 +298,8 @@ async def test_a_job_that_fails_before_a_pod_ran_does_not_say_that_it_runs_and_w
         # Before the Job controller has said that the Job failed.
         await jobs.until(lambda: jobs.condition("Restarting").get("reason") == "NoRetryLeft", play=False)
         assert (jobs.status()["state"], jobs.status()["reason"]) == ("Starting", "PodFailed")
-        told = [one for one in jobs.server.store(EVENTS).values() if one["reason"] == "NoRetryLeft"]
-        assert [one["type"] for one in told] == ["Warning"]
+        events = [event for event in jobs.server.store(EVENTS).values() if event["reason"] == "NoRetryLeft"]
+        assert [event["type"] for event in events] == ["Warning"]
         await jobs.until_state("Failed")
 
 
@@ -368,7 +370,7 @@ async def test_a_job_that_is_deleted_and_made_again_waits_for_its_own_remains_wi
             for namespace, name in list(jobs.server.store(resource)):
                 await jobs.server.delete(resource, name=name, namespace=namespace)
         await jobs.until(lambda: jobs.bound("train") == 2)
-        warnings = [one for one in jobs.server.store(EVENTS).values() if one["type"] == "Warning"]
+        warnings = [event for event in jobs.server.store(EVENTS).values() if event["type"] == "Warning"]
         assert not warnings
 
 
@@ -394,7 +396,7 @@ async def test_a_job_that_has_ended_is_seen_to_follow_a_change_of_its_spec() -> 
         assert jobs.condition("Succeeded") == ended
 
 
-async def test_five_hundred_jobs_at_once_are_all_told_their_place_with_few_writes() -> None:
+async def test_five_hundred_jobs_at_once_all_get_their_place_in_the_queue_with_few_writes() -> None:
     async with Jobs(gpus={f"node-{number}": 8 for number in range(50)}) as jobs:
         every = [f"job-{number}" for number in range(500)]
         for number, name in enumerate(every):
@@ -403,11 +405,11 @@ async def test_five_hundred_jobs_at_once_are_all_told_their_place_with_few_write
             lambda: all(jobs.status(name).get("state") for name in every), play=False, deadline=90
         )
         await jobs.until(lambda: len(jobs.context.queue) == 0, play=False)
-        told = [jobs.status(name) for name in every]
-        assert all(status["message"] for status in told if status["state"] == "Queued")
+        statuses = [jobs.status(name) for name in every]
+        assert all(status["message"] for status in statuses if status["state"] == "Queued")
         # A Service, a Job and a status each; those let in one more of each of the latter; the head of the queue some.
         assert len(jobs.server.writes) < 6 * len(every)
-        started = [number for number, status in enumerate(told) if status["state"] == "Starting"]
+        started = [number for number, status in enumerate(statuses) if status["state"] == "Starting"]
         assert sum((1 + number % 4) * (1 + number % 8) for number in started) <= 50 * 8, (
             "no GPU is given twice"
         )

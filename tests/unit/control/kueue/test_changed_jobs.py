@@ -18,7 +18,8 @@ PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
 def assigned(workload: Object) -> Object:
     """Quota for all pods that the Workload asks for now."""
     sets = [
-        {"name": each["name"], "count": each["count"], "flavors": {}} for each in workload["spec"]["podSets"]
+        {"name": pod_set["name"], "count": pod_set["count"], "flavors": {}}
+        for pod_set in workload["spec"]["podSets"]
     ]
     return {"clusterQueue": "q", "podSetAssignments": sets}
 
@@ -26,27 +27,27 @@ def assigned(workload: Object) -> Object:
 async def reserve(kueue: Kueue) -> Object:
     """Quota is reserved, and a check is pending; gives what was reserved."""
     admission = assigned(kueue.workload())
-    wanted = {"QuotaReserved": "True", "Admitted": "False", "Evicted": "False"}
-    await kueue._set("train", wanted, admission=admission, admissionChecks=PENDING)
+    statuses = {"QuotaReserved": "True", "Admitted": "False", "Evicted": "False"}
+    await kueue._set("train", statuses, admission=admission, admissionChecks=PENDING)
     return admission
 
 
 async def finish_checks(kueue: Kueue, admission: Object) -> None:
     """The check is ready, and Kueue admits what it has reserved quota for."""
-    wanted = {"QuotaReserved": "True", "Admitted": "True", "Evicted": "False"}
-    await kueue._set("train", wanted, admission=admission, admissionChecks=READY)
+    statuses = {"QuotaReserved": "True", "Admitted": "True", "Evicted": "False"}
+    await kueue._set("train", statuses, admission=admission, admissionChecks=READY)
 
 
 def quota_reason(kueue: Kueue) -> str:
     """Why the Workload holds no quota."""
     conditions = kueue.workload()["status"]["conditions"]
-    return next(str(each["reason"]) for each in conditions if each["type"] == "QuotaReserved")
+    return next(str(condition["reason"]) for condition in conditions if condition["type"] == "QuotaReserved")
 
 
 def gpus_of(jobs: Jobs) -> int:
     """GPUs of the job's pods, together."""
     limits = [pod["spec"]["containers"][0]["resources"]["limits"] for pod in jobs.pods("train")]
-    return sum(int(each["nvidia.com/gpu"]) for each in limits)
+    return sum(int(limit["nvidia.com/gpu"]) for limit in limits)
 
 
 CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -80,7 +81,7 @@ async def test_a_job_that_is_changed_while_a_check_is_pending_gives_its_quota_ba
         assert quota_reason(kueue) == "OnHold" or asked_gpus(kueue.workload()) == 8
         workload = kueue.workload()
         assert "admission" not in workload["status"]
-        assert [each["state"] for each in workload["status"]["admissionChecks"]] == ["Pending"]
+        assert [check["state"] for check in workload["status"]["admissionChecks"]] == ["Pending"]
         await jobs.until(lambda: asked_gpus(kueue.workload()) == 8)
         await jobs.until(lambda: quota_reason(kueue) == "Pending")
         await finish_checks(kueue, await reserve(kueue))
@@ -92,15 +93,15 @@ def without_replicas(value: Any) -> Any:
     """Roles as a spec has them: the number of workers stands next to them."""
     if not isinstance(value, list):
         return value
-    return [{key: each[key] for key in each if key != "replicas"} for each in value]
+    return [{key: role[key] for key in role if key != "replicas"} for role in value]
 
 
 def asked_gpus(workload: Object) -> int:
     """GPUs that a Workload asks for."""
     return sum(
-        each["count"]
-        * int(each["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"])
-        for each in workload["spec"]["podSets"]
+        pod_set["count"]
+        * int(pod_set["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"])
+        for pod_set in workload["spec"]["podSets"]
     )
 
 

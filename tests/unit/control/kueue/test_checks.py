@@ -31,8 +31,8 @@ def test_a_warm_job_is_ready_while_a_cold_one_before_it_waits_without_quota() ->
     hold_soon(world)
     first = workload("first", "cold")
     first["status"]["admission"] = {"clusterQueue": "gpu"}
-    others = first["status"]["admissionChecks"]
-    others.append({"name": "machines", "state": "Ready", "podSetUpdates": [{"name": "main"}]})
+    checks = first["status"]["admissionChecks"]
+    checks.append({"name": "machines", "state": "Ready", "podSetUpdates": [{"name": "main"}]})
     world.put(WORKLOADS, first)
     world.put(WORKLOADS, workload("second", "warm"))
     world.look()
@@ -86,13 +86,13 @@ def test_what_kueue_has_written_meanwhile_is_not_overwritten_by_a_hold() -> None
 
 def on_first_hold(world: World, change: Callable[[], None]) -> None:
     """Something changes, and is seen, while the write that puts the first Workload on hold is under way."""
-    real, rest = world.server.merge_status, [change]
+    real, changes_left = world.server.merge_status, [change]
 
     async def merge_status(
         resource: Resource, *, name: str, namespace: str | None = None, patch: Mapping[str, Any]
     ) -> Object:
-        if rest:
-            rest.pop()()
+        if changes_left:
+            changes_left.pop()()
         return await real(resource, name=name, namespace=namespace, patch=patch)
 
     world.server.merge_status = merge_status  # type: ignore[method-assign]
@@ -200,10 +200,10 @@ def test_what_the_first_that_waits_lacks_is_preloaded_once_and_goes_with_it() ->
     world.put(WORKLOADS, workload("w", "pictures", reserved=None))
     world.look()
 
-    (made,) = world.server.store(PRELOADS).values()
-    assert made["metadata"]["name"] == "ahead-pictures"
-    assert made["spec"] == {"datasetRef": {"name": "pictures"}, "ttlSecondsAfterFinished": 600}
-    (owner,) = made["metadata"]["ownerReferences"]
+    (preload,) = world.server.store(PRELOADS).values()
+    assert preload["metadata"]["name"] == "ahead-pictures"
+    assert preload["spec"] == {"datasetRef": {"name": "pictures"}, "ttlSecondsAfterFinished": 600}
+    (owner,) = preload["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"], owner["uid"]) == ("Workload", "w", "uid-w")
     assert world.look() == []
 
@@ -220,7 +220,7 @@ def test_each_dataset_with_a_long_name_has_a_preload_of_its_own_with_a_valid_nam
     world.look()
 
     preloads = world.server.store(PRELOADS)
-    assert sorted(made["spec"]["datasetRef"]["name"] for made in preloads.values()) == sorted(long)
+    assert sorted(preload["spec"]["datasetRef"]["name"] for preload in preloads.values()) == sorted(long)
     assert all(re.fullmatch("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name) for _, name in preloads)
     assert world.look() == []
 
@@ -291,8 +291,8 @@ def test_a_workload_that_is_gone_by_now_stops_nothing() -> None:
     world = World()
     world.put(WORKLOADS, workload("a", state=""))
     world.put(WORKLOADS, workload("b", state=""))
-    seen = dict(world.server.store(WORKLOADS))
-    world.checks._workloads.store = seen
+    workloads = dict(world.server.store(WORKLOADS))
+    world.checks._workloads.store = workloads
     del world.server.store(WORKLOADS)["n", "a"]
     world.look()
     assert world.state("b")["state"] == "Ready"
@@ -319,13 +319,13 @@ def test_a_refused_check_workload_or_preload_holds_up_no_other_and_is_logged_eac
     assert world.state("bad-ready")["state"] == ""
     assert set(world.server.store(PRELOADS)) == {("n", "ahead-good")}
     refusals = [f"refused {name}" for name in ("another", "bad-ready", "ahead-bad")]
-    assert [caplog.text.count(each) for each in refusals] == [1, 1, 1]
+    assert [caplog.text.count(words) for words in refusals] == [1, 1, 1]
 
     world.look()
-    assert [caplog.text.count(each) for each in refusals] == [1, 1, 1]
+    assert [caplog.text.count(words) for words in refusals] == [1, 1, 1]
     world.seconds += 60
     world.look()
-    assert [caplog.text.count(each) for each in refusals] == [2, 2, 2]
+    assert [caplog.text.count(words) for words in refusals] == [2, 2, 2]
     world.server.refused.clear()
     world.look()
     assert world.state("bad-ready")["state"] == "Ready"
@@ -372,18 +372,18 @@ async def test_kueue_may_come_after_the_operator(
 
     world = World()
     monkeypatch.setattr(datacheck_controller, "ABSENT_SECONDS", 0.01)
-    there = asyncio.Event()
+    is_installed = asyncio.Event()
     real = world.server.list
 
-    async def listed(resource: Resource, **more: Any) -> Any:
-        if not there.is_set():
+    async def list_when_installed(resource: Resource, **more: Any) -> Any:
+        if not is_installed.is_set():
             raise error(NotFoundError)
         return await real(resource, **more)
 
-    monkeypatch.setattr(world.server, "list", listed)
+    monkeypatch.setattr(world.server, "list", list_when_installed)
     waits = asyncio.create_task(world.checks._installed())
     await asyncio.sleep(0.05)
     assert not waits.done()
-    there.set()
+    is_installed.set()
     await asyncio.wait_for(waits, 5)
     assert caplog.text.count("there is no Kueue with kueue.x-k8s.io/v1beta2") == 1

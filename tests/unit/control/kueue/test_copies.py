@@ -24,7 +24,7 @@ def copied(world: World, name: str) -> None:
 def copies_of(world: World, name: str) -> list[tuple[str, list[Object]]]:
     """What a Workload's check has Kueue add to its pods, by pod set."""
     updates = world.state(name).get("podSetUpdates", [])
-    return [(each["name"], json.loads(each["annotations"]["tdcs.io/datasets"])) for each in updates]
+    return [(pod_set["name"], json.loads(pod_set["annotations"]["tdcs.io/datasets"])) for pod_set in updates]
 
 
 def test_copies_are_handed_out_evenly_and_stay_whatever_the_view_shows() -> None:
@@ -39,11 +39,11 @@ def test_copies_are_handed_out_evenly_and_stay_whatever_the_view_shows() -> None
     world.look()
 
     def handed() -> list[str]:
-        found = [copies_of(world, name) for name in ("a", "b", "c")]
+        copies = [copies_of(world, name) for name in ("a", "b", "c")]
         assert all(
-            sets == [("main", [{"dataset": "n/pictures", "copy": sets[0][1][0]["copy"]}])] for sets in found
+            sets == [("main", [{"dataset": "n/pictures", "copy": sets[0][1][0]["copy"]}])] for sets in copies
         )
-        return [sets[0][1][0]["copy"] for sets in found]
+        return [sets[0][1][0]["copy"] for sets in copies]
 
     assert handed() == ["0", "1", "0"]
     world.look()
@@ -88,9 +88,9 @@ def test_ended_workloads_count_no_more_and_training_jobs_do() -> None:
 def test_pods_that_do_not_go_by_their_claims_get_no_copy(metadata: Object) -> None:
     world = World()
     copied(world, "pictures")
-    made = workload("w", "pictures")
-    made["spec"]["podSets"][0]["template"]["metadata"] = metadata
-    world.put(WORKLOADS, made)
+    obj = workload("w", "pictures")
+    obj["spec"]["podSets"][0]["template"]["metadata"] = metadata
+    world.put(WORKLOADS, obj)
     world.look()
     assert world.state()["state"] == "Ready"
     assert not copies_of(world, "w")

@@ -43,7 +43,7 @@ class Kueue:
 
     def condition(self, kind: str, name: str = "train") -> str:
         conditions = (self.workload(name).get("status") or {}).get("conditions") or ()
-        return next((str(each["status"]) for each in conditions if each["type"] == kind), "")
+        return next((str(condition["status"]) for condition in conditions if condition["type"] == kind), "")
 
     async def admit(
         self,
@@ -57,28 +57,30 @@ class Kueue:
         """All pod sets have quota, and every check is ready."""
         sets = [
             {
-                "name": each["name"],
-                "count": (counts or {}).get(each["name"], each["count"]),
+                "name": pod_set["name"],
+                "count": (counts or {}).get(pod_set["name"], pod_set["count"]),
                 "flavors": {"nvidia.com/gpu": flavor} if flavor else {},
                 **({"topologyAssignment": topology} if topology else {}),
             }
-            for each in self.workload(name)["spec"]["podSets"]
+            for pod_set in self.workload(name)["spec"]["podSets"]
         ]
-        said: dict[str, Any] = {"admissionChecks": checks} if checks is not None else {}
+        status: dict[str, Any] = {"admissionChecks": checks} if checks is not None else {}
         await self._set(
             name,
             {"QuotaReserved": "True", "Admitted": "True", "Evicted": "False"},
             admission={"clusterQueue": "q", "podSetAssignments": sets},
-            **said,
+            **status,
         )
 
     async def evict(self, name: str = "train", *, reason: str = "Preempted") -> None:
         await self._set(name, {"Evicted": "True"}, reason=reason)
 
-    async def _set(self, name: str, wanted: dict[str, str], *, reason: str = "Test", **status: Any) -> None:
+    async def _set(self, name: str, statuses: dict[str, str], *, reason: str = "Test", **status: Any) -> None:
         live = self.workload(name)
-        known = {each["type"]: each for each in (live.get("status") or {}).get("conditions") or ()}
-        made = {
+        old = {
+            condition["type"]: condition for condition in (live.get("status") or {}).get("conditions") or ()
+        }
+        new = {
             kind: {
                 "type": kind,
                 "status": value,
@@ -86,13 +88,13 @@ class Kueue:
                 "message": reason,
                 "lastTransitionTime": NOW,
             }
-            for kind, value in wanted.items()
+            for kind, value in statuses.items()
         }
         await self._jobs.server.merge(
             WORKLOADS,
             name=live["metadata"]["name"],
             namespace="n",
-            patch={"status": {"conditions": list({**known, **made}.values()), **status}},
+            patch={"status": {"conditions": list({**old, **new}.values()), **status}},
         )
 
 
@@ -117,7 +119,10 @@ async def test_one_workload_stands_for_all_roles_and_its_admission_starts_them_a
         workload = kueue.workload()
         spec = workload["spec"]
         assert (spec["queueName"], spec["active"]) == ("gpu", True)
-        assert [(each["name"], each["count"]) for each in spec["podSets"]] == [("chief", 1), ("worker", 2)]
+        assert [(pod_set["name"], pod_set["count"]) for pod_set in spec["podSets"]] == [
+            ("chief", 1),
+            ("worker", 2),
+        ]
         limits = spec["podSets"][1]["template"]["spec"]["containers"][0]["resources"]["limits"]
         assert limits == {"nvidia.com/gpu": "2"}
         assert workload["metadata"]["ownerReferences"][0]["kind"] == "TrainingJob"
@@ -165,13 +170,13 @@ async def test_without_its_data_kueue_does_not_look_at_it_and_no_quota_is_held(
         await jobs.until(lambda: GATE not in kueue.workload()["metadata"].get("annotations", {}))
         assert suspended(jobs)
         claims = kueue.workload()["spec"]["podSets"][0]["template"]["spec"]["volumes"]
-        assert [each["persistentVolumeClaim"]["claimName"] for each in claims] == ["pictures"]
+        assert [volume["persistentVolumeClaim"]["claimName"] for volume in claims] == ["pictures"]
 
 
 async def put_dataset(jobs: Jobs, *, node: str = "a") -> None:
     """A Dataset that can be read, and all of which is there, on one node."""
-    found = dataset(nodes={node: 100}).model_dump(by_alias=True, mode="json", exclude_none=True)
-    jobs.server.store(DATASETS)["n", "pictures"] = {**dataset_object(), **found}
+    fields = dataset(nodes={node: 100}).model_dump(by_alias=True, mode="json", exclude_none=True)
+    jobs.server.store(DATASETS)["n", "pictures"] = {**dataset_object(), **fields}
     metadata = {"labels": {"seen": "again"}}
     await jobs.server.merge(TRAINING_JOBS, name="train", namespace="n", patch={"metadata": metadata})
 
@@ -312,8 +317,8 @@ async def test_in_mode_affinity_kueue_learns_where_the_data_is_once_it_is_there(
 ) -> None:
     def affinity(kueue: Kueue) -> Object:
         (pods,) = kueue.workload()["spec"]["podSets"]
-        found: Object = pods["template"]["spec"].get("affinity") or {}
-        return found
+        terms: Object = pods["template"]["spec"].get("affinity") or {}
+        return terms
 
     async with playing() as jobs:
         kueue = Kueue(jobs)
@@ -424,9 +429,9 @@ async def test_an_operator_that_is_killed_at_any_write_never_flips_suspend_back_
     async with playing() as jobs:
         kueue, states = Kueue(jobs), list[bool]()
 
-        def record(resource: Resource, made: Object) -> None:
+        def record(resource: Resource, obj: Object) -> None:
             if resource is JOBS:
-                states.append(made["spec"]["suspend"])
+                states.append(obj["spec"]["suspend"])
 
         jobs.server.play = record  # type: ignore[method-assign]
         await jobs.stop()

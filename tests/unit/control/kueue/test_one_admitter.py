@@ -38,8 +38,8 @@ async def label(jobs: Jobs, queue: str | None, name: str = "train") -> None:
 
 
 def put_dataset(jobs: Jobs, **access: Any) -> None:
-    found = dataset(nodes={"a": 100}).model_dump(by_alias=True, mode="json", exclude_none=True)
-    obj = {**dataset_object(), **found}
+    fields = dataset(nodes={"a": 100}).model_dump(by_alias=True, mode="json", exclude_none=True)
+    obj = {**dataset_object(), **fields}
     obj["status"]["mountPath"] = "/m/pictures"
     obj["spec"]["access"] = access
     jobs.server.store(DATASETS)["n", "pictures"] = obj
@@ -288,8 +288,8 @@ async def test_a_job_that_gets_a_queues_label_while_it_waits_leaves_the_own_queu
 async def test_the_limit_of_a_dataset_holds_for_jobs_in_kueue_too() -> None:
     async with Jobs(gpus={"a": 8}, kueue=True) as jobs:
         put_dataset(jobs, maxConcurrentJobs=1, onLimit="Suspend")
-        one = await waiting_in_kueue(jobs, "one", workers=1, datasets=READS)
-        await one.admit("one")
+        first = await waiting_in_kueue(jobs, "one", workers=1, datasets=READS)
+        await first.admit("one")
         await jobs.until(lambda: jobs.bound("one") == 1)
         # It is not looked at by Kueue while there is no place.
         two = await waiting_in_kueue(jobs, "two", workers=1, datasets=READS)
@@ -343,14 +343,16 @@ def test_a_workload_is_made_active_again_only_by_whom_it_was_made_inactive() -> 
 
     owner = {"metadata": {"name": "train", "labels": QUEUE}}
     live = {"metadata": {"name": "w"}, "spec": {"active": True, "queueName": "gpu"}}
-    wanted = {"metadata": {"annotations": {"tdcs.io/spec-digest": "x"}}, "spec": {"queueName": "gpu"}}
-    patch = own_workload.changes(live, owner=owner, suspended=True, gated=False, wanted_workload=wanted)
+    workload = {"metadata": {"annotations": {"tdcs.io/spec-digest": "x"}}, "spec": {"queueName": "gpu"}}
+    patch = own_workload.changes(live, owner=owner, suspended=True, gated=False, wanted_workload=workload)
     mark = patch["metadata"]["annotations"]
     assert patch["spec"] == {"active": False}
     ours = {"metadata": {"name": "w", "annotations": mark}, "spec": {"active": False, "queueName": "gpu"}}
-    back = own_workload.changes(ours, owner=owner, suspended=False, gated=False, wanted_workload=wanted)
+    back = own_workload.changes(ours, owner=owner, suspended=False, gated=False, wanted_workload=workload)
     assert back["spec"] == {"active": True}
     assert dict.fromkeys(mark) == back["metadata"]["annotations"]
     theirs = {"metadata": {"name": "w"}, "spec": {"active": False, "queueName": "gpu"}}
-    changed = own_workload.changes(theirs, owner=owner, suspended=False, gated=False, wanted_workload=wanted)
+    changed = own_workload.changes(
+        theirs, owner=owner, suspended=False, gated=False, wanted_workload=workload
+    )
     assert changed == {}

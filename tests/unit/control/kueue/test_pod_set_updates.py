@@ -49,8 +49,8 @@ def test_what_several_checks_want_is_added_up() -> None:
         "labels": {"cost": "team"},
         "tolerations": [toleration],
     }
-    other = {"name": "zones", "podSetUpdates": [update_of_zones]}
-    (update,) = updates_of(workload(provisioned(tolerations=[toleration]), other)).values()
+    zone_check = {"name": "zones", "podSetUpdates": [update_of_zones]}
+    (update,) = updates_of(workload(provisioned(tolerations=[toleration]), zone_check)).values()
     assert (update.node_selector, update.labels, update.tolerations) == (
         zone,
         {"cost": "team"},
@@ -92,8 +92,8 @@ def test_two_values_of_one_key_are_an_error_that_names_both(
 ) -> None:
     with pytest.raises(PodSetConflictError) as refused:
         updates_of(workload(*checks, **template))
-    for each in words:
-        assert each in str(refused.value)
+    for word in words:
+        assert word in str(refused.value)
 
 
 def test_the_same_value_twice_is_no_conflict_and_a_flavors_other_label_is_one() -> None:
@@ -104,10 +104,10 @@ def test_the_same_value_twice_is_no_conflict_and_a_flavors_other_label_is_one() 
 
 
 def test_another_admission_takes_away_what_the_checks_of_the_last_one_gave() -> None:
-    given = {"metadata": {"labels": {"app": "train"}}, "spec": {}}
+    template = {"metadata": {"labels": {"app": "train"}}, "spec": {}}
     live = {"metadata": {"labels": {"app": "train", "controller-uid": "1"}}, "spec": {}}
     first = PodSetPlacement(node_labels={}, labels={"cost": "x"}, annotations={CONSUME: "r-1", "note": "y"})
-    changed = template_changes(live, template=given, place=first)["metadata"]
+    changed = template_changes(live, template=template, place=first)["metadata"]
     assert changed["labels"]["cost"] == "x"
     live = {
         "metadata": {
@@ -116,12 +116,12 @@ def test_another_admission_takes_away_what_the_checks_of_the_last_one_gave() -> 
         },
         "spec": {},
     }
-    assert template_changes(live, template=given, place=first) == {}
+    assert template_changes(live, template=template, place=first) == {}
     second = PodSetPlacement(node_labels={}, annotations={CONSUME: "r-2"})
-    changed = template_changes(live, template=given, place=second)["metadata"]
+    changed = template_changes(live, template=template, place=second)["metadata"]
     assert changed["labels"] == {"cost": None}
     assert (changed["annotations"][CONSUME], changed["annotations"]["note"]) == ("r-2", None)
-    assert template_changes(live, template=given, place=PodSetPlacement(node_labels={}))["metadata"][
+    assert template_changes(live, template=template, place=PodSetPlacement(node_labels={}))["metadata"][
         "annotations"
     ] == {
         CONSUME: None,
@@ -167,8 +167,8 @@ async def test_a_job_whose_checks_contradict_its_flavor_does_not_start_and_says_
 
 def flavor(jobs: Jobs, **labels: str) -> None:
     """The ResourceFlavor h100 has nodes with these labels."""
-    made = {"metadata": {"name": "h100"}, "spec": {"nodeLabels": labels}}
-    jobs.server.store(RESOURCE_FLAVORS)["", "h100"] = made
+    resource_flavor = {"metadata": {"name": "h100"}, "spec": {"nodeLabels": labels}}
+    jobs.server.store(RESOURCE_FLAVORS)["", "h100"] = resource_flavor
 
 
 async def test_a_job_that_was_deleted_is_made_again_where_its_admission_has_it_run() -> None:
@@ -193,8 +193,8 @@ async def test_a_job_that_was_deleted_is_made_again_where_its_admission_has_it_r
         await jobs.server.delete(JOBS, name="train-worker", namespace="n")
 
         def runs_again() -> bool:
-            found = jobs.server.store(JOBS).get(("n", "train-worker"))
-            return found is not None and found["metadata"]["uid"] != before and not found["spec"]["suspend"]
+            job = jobs.server.store(JOBS).get(("n", "train-worker"))
+            return job is not None and job["metadata"]["uid"] != before and not job["spec"]["suspend"]
 
         await jobs.until(runs_again)
         assert runnable

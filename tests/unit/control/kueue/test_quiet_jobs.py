@@ -75,8 +75,8 @@ async def done_while_nothing_changes(count: int) -> dict[str, Any]:
 
 
 def test_ten_minutes_in_which_nothing_changes_cost_no_pass_and_no_write() -> None:
-    found = virtual_time.run(done_while_nothing_changes(36))
-    assert found == {
+    counts = virtual_time.run(done_while_nothing_changes(36))
+    assert counts == {
         "passes": 0,
         "queue passes": 0,
         "writes": [],

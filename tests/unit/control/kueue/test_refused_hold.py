@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.unit.control.kueue.test_verdict import ahead, at, checked, judged, known, workload
+from tests.unit.control.kueue.test_verdict import ahead, at, checked, known_dataset, verdict_of, workload
 from tests.unit.control.kueue.world import World, hold_soon, reserved
 
 from tdcs.decide.job.data_verdict import DataState
@@ -16,22 +16,24 @@ REFUSAL = 'admission webhook "guard.example.com" denied the request: no holds he
 @pytest.fixture
 def world() -> World:
     """A Dataset of which little is there, and a webhook that refuses all holds."""
-    made = World()
-    made.dataset("cold", 10)
-    hold_soon(made)
-    made.server.holds_refused = REFUSAL
-    return made
+    world = World()
+    world.dataset("cold", 10)
+    hold_soon(world)
+    world.server.holds_refused = REFUSAL
+    return world
 
 
 def status(world: World, name: str = "w") -> Object:
-    found: Object = world.server.store(WORKLOADS)["n", name]["status"]
-    return found
+    status: Object = world.server.store(WORKLOADS)["n", name]["status"]
+    return status
 
 
 def requeued(world: World) -> Object:
     """The condition of the Workload that has Kueue look at it again."""
-    found: Object = next(each for each in status(world)["conditions"] if each["type"] == "Requeued")
-    return found
+    condition: Object = next(
+        condition for condition in status(world)["conditions"] if condition["type"] == "Requeued"
+    )
+    return condition
 
 
 def lost_hold(**more: Any) -> Object:
@@ -43,8 +45,8 @@ def test_where_a_hold_is_refused_kueue_takes_the_quota_back_and_the_check_says_w
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     obj = workload("w", "cold")
-    others = obj["status"]["admissionChecks"]
-    others.append({"name": "machines", "state": "Ready"})
+    checks = obj["status"]["admissionChecks"]
+    checks.append({"name": "machines", "state": "Ready"})
     world.put(WORKLOADS, obj)
     world.dataset("warm", 100)
     world.put(WORKLOADS, workload("warm", "warm"))
@@ -137,23 +139,23 @@ def test_kueue_is_to_take_the_quota_back_after_hold_quota_within_bounds(
     rate: int, hold: str, seconds: int
 ) -> None:
     late = 100 + 300
-    found = judged(
+    verdict = verdict_of(
         workload("w", "pictures"),
-        {"pictures": known(40, rate=rate)},
+        {"pictures": known_dataset(40, rate=rate)},
         now=late,
         holdQuota=hold,
         refusal=REFUSAL,
     )
-    assert found is not None
-    assert (found.state, found.requeue_after_seconds) == (DataState.RETRY, seconds)
+    assert verdict is not None
+    assert (verdict.state, verdict.requeue_after_seconds) == (DataState.RETRY, seconds)
 
 
 def test_a_workload_that_is_to_be_tried_again_by_kueue_is_left_alone_until_its_data_is_there() -> None:
     for owner in ("Job", "StatefulSet"):
         obj = workload("w", "pictures", state="Retry", owner=owner)
         assert checked(obj).reserved_since is not None
-        assert judged(obj, {"pictures": known(40)}) is None
-        assert getattr(judged(obj, {"pictures": known(100)}), "state", None) is DataState.READY
+        assert verdict_of(obj, {"pictures": known_dataset(40)}) is None
+        assert getattr(verdict_of(obj, {"pictures": known_dataset(100)}), "state", None) is DataState.READY
 
 
 def test_missing_data_is_loaded_while_the_workload_keeps_its_quota_until_kueue_takes_it_back() -> None:
@@ -162,5 +164,5 @@ def test_missing_data_is_loaded_while_the_workload_keeps_its_quota_until_kueue_t
         workload("pending", "films", created=2),
         workload("queued", "sounds", reserved=None, created=3),
     ]
-    datasets = {("n", name): known(0) for name in ("pictures", "films", "sounds")}
+    datasets = {("n", name): known_dataset(0) for name in ("pictures", "films", "sounds")}
     assert ahead(waiting, datasets) == [("retries", "pictures"), ("queued", "sounds")]

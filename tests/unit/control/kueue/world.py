@@ -7,7 +7,7 @@ from typing import Any, cast
 from tests.support.caches import MemoryCaches
 from tests.support.twins.engine import MemoryEngine
 from tests.unit.control.builders import NOW
-from tests.unit.control.kueue.test_verdict import at, known
+from tests.unit.control.kueue.test_verdict import at, known_dataset
 from tests.unit.control.server import Server
 from tests.unit.kube.fake import error
 
@@ -55,7 +55,7 @@ class KueueServer(Server):
         self, resource: Resource, *, name: str, namespace: str | None = None, patch: Mapping[str, Any]
     ) -> Object:
         conditions = patch["status"].get("conditions") or ()
-        if self.holds_refused and any(each["reason"] == "OnHold" for each in conditions):
+        if self.holds_refused and any(condition["reason"] == "OnHold" for condition in conditions):
             raise InvalidError(
                 verb="change",
                 resource=resource,
@@ -82,11 +82,11 @@ class KueueServer(Server):
 
     async def apply_status(self, resource: Resource, *, obj: Object) -> Object:
         self._check(resource, obj)
-        known = self.store(resource).get((obj["metadata"].get("namespace", ""), obj["metadata"]["name"]))
-        wanted = obj["metadata"].get("resourceVersion")
-        if known is not None and wanted not in {None, known["metadata"].get("resourceVersion")}:
+        live = self.store(resource).get((obj["metadata"].get("namespace", ""), obj["metadata"]["name"]))
+        version = obj["metadata"].get("resourceVersion")
+        if live is not None and version not in {None, live["metadata"].get("resourceVersion")}:
             raise error(ConflictError)
-        before = (known or {}).get("status") or {}
+        before = (live or {}).get("status") or {}
         return await super().apply_status(resource, obj={**obj, "status": {**before, **obj["status"]}})
 
 
@@ -126,9 +126,9 @@ class World:
         self.server.store(resource)[obj["metadata"].get("namespace", ""), obj["metadata"]["name"]] = obj
 
     def dataset(self, name: str, cached: int, **more: Any) -> None:
-        made = known(cached, **more).dataset
-        assert made is not None
-        document = made.model_dump(by_alias=True, mode="json")
+        dataset = known_dataset(cached, **more).dataset
+        assert dataset is not None
+        document = dataset.model_dump(by_alias=True, mode="json")
         self.put(DATASETS, {**document, "metadata": {"namespace": "n", "name": name, "uid": name}})
 
     def look(self) -> list[str]:
@@ -138,12 +138,12 @@ class World:
         return list(self.server.writes)
 
     def state(self, name: str = "w") -> Object:
-        found: Object = self.server.store(WORKLOADS)["n", name]["status"]["admissionChecks"][0]
-        return found
+        check: Object = self.server.store(WORKLOADS)["n", name]["status"]["admissionChecks"][0]
+        return check
 
     def active(self) -> Object:
-        found: Object = self.server.store(ADMISSION_CHECKS)["", "data"]["status"]["conditions"][0]
-        return found
+        condition: Object = self.server.store(ADMISSION_CHECKS)["", "data"]["status"]["conditions"][0]
+        return condition
 
 
 def hold_soon(world: World) -> None:
@@ -156,5 +156,5 @@ def hold_soon(world: World) -> None:
 def reserved(world: World, name: str) -> Object:
     """The condition of a Workload about its quota."""
     conditions = world.server.store(WORKLOADS)["n", name]["status"]["conditions"]
-    found: Object = next(each for each in conditions if each["type"] == "QuotaReserved")
-    return found
+    condition: Object = next(condition for condition in conditions if condition["type"] == "QuotaReserved")
+    return condition

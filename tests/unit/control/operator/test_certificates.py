@@ -73,19 +73,19 @@ class World:
 
     async def until_announced(self) -> bytes:
         """To the day on which a new authority is in the Secret of the authority; its certificate."""
-        while (known := authority_of(self.data("tdcs-trust-authority"))) and known.following is None:
+        while (authority := authority_of(self.data("tdcs-trust-authority"))) and authority.following is None:
             await self.later(20 * DAY)
-        assert known is not None
-        assert known.following is not None
-        return known.following.certificate
+        assert authority is not None
+        assert authority.following is not None
+        return authority.following.certificate
 
     def data(self, name: str) -> Mapping[str, str]:
         return self.server.store(SECRETS)["tdcs-system", name]["data"]  # type: ignore[no-any-return]
 
     def identity(self, name: str) -> Identity:
-        found = identity_of(self.data(name))
-        assert found is not None
-        return found
+        identity = identity_of(self.data(name))
+        assert identity is not None
+        return identity
 
     def give(self, name: str, identity: Identity) -> None:
         metadata = {"name": name, "namespace": "tdcs-system"}
@@ -97,9 +97,9 @@ class World:
 
 async def test_a_new_release_gets_an_authority_and_a_secret_for_each_process() -> None:
     world = World()
-    found = await world.later(DAY)
-    assert (found.status, found.reason) == ("True", "CertificatesValid")
-    assert "ends 2026-05-31 and is renewed 2026-05-01; the authority ends 2029-03-01" in found.message
+    condition = await world.later(DAY)
+    assert (condition.status, condition.reason) == ("True", "CertificatesValid")
+    assert "ends 2026-05-31 and is renewed 2026-05-01; the authority ends 2029-03-01" in condition.message
     agent = world.identity("default-worker-a-agent-trust")
     assert matches_subject(agent.certificate, AGENT)
     for name in ("tdcs-trust-reader", "tdcs-trust-monitor"):
@@ -130,12 +130,12 @@ async def test_certificates_are_renewed_a_month_before_their_end_with_the_same_a
     world = World()
     await world.later(DAY)
     before, authority = world.identity("default-worker-a-agent-trust"), world.data("tdcs-trust-authority")
-    found = await world.later(61 * DAY)
+    condition = await world.later(61 * DAY)
     after = world.identity("default-worker-a-agent-trust")
     assert after.certificate != before.certificate
     assert after.authorities == before.authorities
     assert world.data("tdcs-trust-authority") == authority
-    assert found.status == "True"
+    assert condition.status == "True"
 
 
 async def test_a_secret_that_was_deleted_or_spoiled_is_put_right() -> None:
@@ -154,10 +154,10 @@ async def test_a_new_authority_is_announced_in_all_secrets_before_it_signs() -> 
     world = World()
     await world.later(DAY)
     name = "default-worker-a-agent-trust"
-    while (known := authority_of(world.data("tdcs-trust-authority"))) and known.following is None:
+    while (announced := authority_of(world.data("tdcs-trust-authority"))) and announced.following is None:
         await world.later(20 * DAY)
-    assert known is not None
-    old, new = known.signing.certificate, known.following.certificate  # type: ignore[union-attr]
+    assert announced is not None
+    old, new = announced.signing.certificate, announced.following.certificate  # type: ignore[union-attr]
     assert new in world.identity(name).authorities
     assert is_signed_by(world.identity(name).certificate, old)
     await world.later(datetime.timedelta(minutes=2))
@@ -196,9 +196,9 @@ async def test_a_secret_that_cannot_be_deleted_holds_up_no_new_authority(
     world.subjects = dict(SUBJECTS)
     new = await world.until_announced()
     await world.later(datetime.timedelta(minutes=2))
-    found = await world.later(datetime.timedelta(minutes=61))
+    condition = await world.later(datetime.timedelta(minutes=61))
     assert {*OTHER} < world.names()
-    assert found.status == "True"
+    assert condition.status == "True"
     assert is_signed_by(world.identity("default-worker-a-agent-trust").certificate, new)
 
 
@@ -227,15 +227,15 @@ async def test_secrets_that_are_not_the_cache_clusters_own_are_never_deleted() -
     world.subjects = {**SUBJECTS, **OTHER}
     await world.later(DAY)
     store = world.server.store(SECRETS)
-    made = store["tdcs-system", "default-worker-b-agent-trust"]
+    secret = store["tdcs-system", "default-worker-b-agent-trust"]
     strange: dict[str, dict[str, object]] = {
         "of-nothing": {"ownerReferences": []},
-        "of-another": {"ownerReferences": [{**made["metadata"]["ownerReferences"][0], "uid": "another"}]},
+        "of-another": {"ownerReferences": [{**secret["metadata"]["ownerReferences"][0], "uid": "another"}]},
         "not-ours": {"labels": {names.LABEL_CERTIFICATE: "agent"}},
         "no-role": {"labels": {names.LABEL_MANAGED_BY: names.MANAGED_BY}},
     }
     for name, metadata in strange.items():
-        store["tdcs-system", name] = {**made, "metadata": {**made["metadata"], "name": name, **metadata}}
+        store["tdcs-system", name] = {**secret, "metadata": {**secret["metadata"], "name": name, **metadata}}
     world.subjects = dict(SUBJECTS)
     await world.later(DAY)
     assert {*strange} < world.names()
@@ -246,8 +246,8 @@ async def test_a_release_that_was_off_for_100_days_has_valid_certificates_after_
     world = World()
     await world.later(DAY)
     world.restart()
-    found = await world.later(100 * DAY)
-    assert found.status == "True"
+    condition = await world.later(100 * DAY)
+    assert condition.status == "True"
     assert all(end > world.time for _, _, end in world.certificates.ends())
 
 
@@ -259,8 +259,8 @@ async def test_secrets_that_may_not_be_read_are_said_and_no_key_is_made_up() -> 
             raise error(ForbiddenError)
 
     world.server.refuse = refuse
-    found = await world.later(DAY)
-    assert (found.status, found.reason) == ("False", "CertificatesNotReady")
+    condition = await world.later(DAY)
+    assert (condition.status, condition.reason) == ("False", "CertificatesNotReady")
     with pytest.raises(NoIdentityError, match="Secrets cannot be read"):
         world.certificates.identify()
     assert world.server.store(SECRETS) == {}
@@ -270,8 +270,8 @@ async def test_a_secret_of_somebody_else_is_left_alone() -> None:
     world = World()
     world.give("default-worker-a-agent-trust", TestAuthority().identity(Role.AGENT))
     before = world.data("default-worker-a-agent-trust")
-    found = await world.later(DAY)
-    assert "delete or rename it" in found.message
+    condition = await world.later(DAY)
+    assert "delete or rename it" in condition.message
     assert world.data("default-worker-a-agent-trust") == before
 
 
@@ -280,9 +280,9 @@ async def test_an_authority_of_somebody_else_is_left_alone_and_signs_nothing() -
     pair = foreign.pair
     world.give("tdcs-trust-authority", Identity(pair.certificate, pair.key, pair.certificate))
     before = world.data("tdcs-trust-authority")
-    found = await world.later(DAY)
-    assert (found.status, found.reason) == ("False", "CertificatesNotReady")
-    assert "Secret tdcs-trust-authority exists and is not TDCS's" in found.message
+    condition = await world.later(DAY)
+    assert (condition.status, condition.reason) == ("False", "CertificatesNotReady")
+    assert "Secret tdcs-trust-authority exists and is not TDCS's" in condition.message
     assert world.server.writes == []
     assert world.data("tdcs-trust-authority") == before
     del world.server.store(SECRETS)["tdcs-system", "tdcs-trust-authority"]
@@ -292,8 +292,8 @@ async def test_an_authority_of_somebody_else_is_left_alone_and_signs_nothing() -
 async def test_a_clock_that_is_years_behind_makes_nothing_and_is_said() -> None:
     world = World()
     world.time = datetime.datetime(1970, 1, 2, tzinfo=datetime.UTC)
-    found = await world.later(DAY)
-    assert "clock" in found.message
+    condition = await world.later(DAY)
+    assert "clock" in condition.message
     assert world.server.store(SECRETS) == {}
 
 
@@ -302,11 +302,11 @@ async def test_an_authority_that_has_ended_at_a_single_look_is_not_replaced() ->
     await world.later(DAY)
     before = world.server.store(SECRETS)["tdcs-system", "tdcs-trust-authority"]["data"]
     agent = world.identity("default-worker-a-agent-trust")
-    found = await world.later(1500 * DAY)
-    assert found.reason == "CertificatesNotReady"
-    assert "has ended by the operator's clock, which says 2030-04-10" in found.message
-    found = await world.later(-1499 * DAY)
-    assert found.reason == "CertificatesValid"
+    condition = await world.later(1500 * DAY)
+    assert condition.reason == "CertificatesNotReady"
+    assert "has ended by the operator's clock, which says 2030-04-10" in condition.message
+    condition = await world.later(-1499 * DAY)
+    assert condition.reason == "CertificatesValid"
     assert world.data("tdcs-trust-authority") == before
     assert world.identity("default-worker-a-agent-trust") == agent
 
@@ -316,8 +316,8 @@ async def test_an_authority_that_has_ended_at_two_looks_is_replaced_and_believed
     await world.later(DAY)
     former = world.identity("default-worker-a-agent-trust")
     await world.later(1500 * DAY)
-    found = await world.later(datetime.timedelta(minutes=1))
-    assert found.reason == "CertificatesValid"
+    condition = await world.later(datetime.timedelta(minutes=1))
+    assert condition.reason == "CertificatesValid"
     agent = world.identity("default-worker-a-agent-trust")
     assert not is_signed_by(agent.certificate, former.authorities)
     assert is_signed_by(former.certificate, agent.authorities)
@@ -329,13 +329,13 @@ async def test_an_authority_that_has_ended_at_two_looks_is_replaced_and_believed
 async def test_given_secrets_are_checked_and_none_is_written() -> None:
     world, authority = World("existing"), TestAuthority()
     world.time = datetime.datetime.now(datetime.UTC)
-    found = await world.later(DAY)
-    assert "Secret tdcs-trust-operator is not there" in found.message
+    condition = await world.later(DAY)
+    assert "Secret tdcs-trust-operator is not there" in condition.message
     until = world.time + 50 * DAY
     for role in (Role.OPERATOR, Role.AGENT, Role.READER):
         world.give(f"tdcs-trust-{role}", authority.identity(role, hosts=GIVEN, until=until))
-    found = await world.later(DAY)
-    assert (found.status, found.message.split(";")[0]) == (
+    condition = await world.later(DAY)
+    assert (condition.status, condition.message.split(";")[0]) == (
         "True",
         f"the first of 3 certificates ends {until:%Y-%m-%d}",
     )
@@ -346,17 +346,17 @@ async def test_given_secrets_are_checked_and_none_is_written() -> None:
 async def test_secrets_of_cert_manager_are_used_and_what_is_missing_names_its_certificate() -> None:
     world, authority = World("certManager"), TestAuthority()
     world.time = datetime.datetime.now(datetime.UTC)
-    found = await world.later(DAY)
-    assert (found.status, found.reason) == ("False", "CertificatesNotReady")
-    assert "kubectl describe certificate -n tdcs-system tdcs-trust-operator" in found.message
+    condition = await world.later(DAY)
+    assert (condition.status, condition.reason) == ("False", "CertificatesNotReady")
+    assert "kubectl describe certificate -n tdcs-system tdcs-trust-operator" in condition.message
     with pytest.raises(NoIdentityError):
         world.certificates.identify()
     until = world.time + 50 * DAY
     for role in (Role.OPERATOR, Role.AGENT, Role.READER):
         world.give(f"tdcs-trust-{role}", authority.identity(role, hosts=GIVEN, until=until))
-    found = await world.later(DAY)
-    assert (found.status, found.reason) == ("True", "CertificatesValid")
-    assert found.message.endswith("cert-manager renews them")
+    condition = await world.later(DAY)
+    assert (condition.status, condition.reason) == ("True", "CertificatesValid")
+    assert condition.message.endswith("cert-manager renews them")
     renewed = authority.identity(Role.OPERATOR, until=until + 60 * DAY)
     world.give("tdcs-trust-operator", renewed)
     await world.later(DAY)
@@ -365,7 +365,7 @@ async def test_secrets_of_cert_manager_are_used_and_what_is_missing_names_its_ce
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "words"),
     [
         ("role", "it must be O=tdcs.io, CN=agent"),
         ("ended", "has a certificate that ended"),
@@ -373,23 +373,23 @@ async def test_secrets_of_cert_manager_are_used_and_what_is_missing_names_its_ce
         ("authority", "no authority in its ca.crt has signed"),
     ],
 )
-async def test_a_given_secret_with_something_wrong_is_named_with_the_remedy(wrong: str, said: str) -> None:
+async def test_a_given_secret_with_something_wrong_is_named_with_the_remedy(wrong: str, words: str) -> None:
     world, authority = World("existing"), TestAuthority()
     world.time = datetime.datetime.now(datetime.UTC)
     until = world.time + 50 * DAY
     for role in (Role.OPERATOR, Role.AGENT, Role.READER):
         world.give(f"tdcs-trust-{role}", authority.identity(role, hosts=GIVEN, until=until))
     good = authority.identity(Role.AGENT, until=until)
-    given: dict[str, Any] = {
+    secrets: dict[str, Any] = {
         "role": lambda: authority.identity(Role.READER, until=until),
         "ended": lambda: authority.identity(Role.AGENT, until=world.time - DAY),
         "key": lambda: dataclasses.replace(good, key=authority.identity(Role.AGENT).key),
         "authority": lambda: dataclasses.replace(good, authorities=TestAuthority().pair.certificate),
     }
-    world.give("tdcs-trust-agent", given[wrong]())
-    found = await world.later(DAY)
-    assert found.status == "False"
-    assert f"Secret tdcs-trust-agent {said}" in found.message or said in found.message
+    world.give("tdcs-trust-agent", secrets[wrong]())
+    condition = await world.later(DAY)
+    assert condition.status == "False"
+    assert f"Secret tdcs-trust-agent {words}" in condition.message or words in condition.message
 
 
 async def test_a_cache_cluster_has_its_certificates_before_its_pods_and_says_so() -> None:
@@ -399,24 +399,26 @@ async def test_a_cache_cluster_has_its_certificates_before_its_pods_and_says_so(
         server = cluster.server
 
         def trusted() -> bool:
-            found = server.store(CACHE_CLUSTERS)["tdcs-system", "default"].get("status") or {}
+            status = server.store(CACHE_CLUSTERS)["tdcs-system", "default"].get("status") or {}
             return any(
-                one["type"] == names.TRUSTED and one["status"] == "True"
-                for one in found.get("conditions") or ()
+                condition["type"] == names.TRUSTED and condition["status"] == "True"
+                for condition in status.get("conditions") or ()
             )
 
         await cluster.until(trusted)
         order = [write for write in server.writes if "default-worker-a" in write]
         assert [write.split()[1] for write in order[:3]] == ["Secret", "Secret", "StatefulSet"]
         pod = server.store(STATEFUL_SETS)["tdcs-system", "default-worker-a"]["spec"]["template"]["spec"]
-        agent = next(one for one in pod["containers"] if one["name"] == "agent")
+        agent = next(container for container in pod["containers"] if container["name"] == "agent")
         assert {"name": "TDCS_TRUST", "value": "/etc/tdcs/trust"} in agent["env"]
         assert agent["readinessProbe"]["httpGet"]["scheme"] == "HTTPS"
-        worker = next(one for one in pod["containers"] if one["name"] == "worker")
+        worker = next(container for container in pod["containers"] if container["name"] == "worker")
         mounted = {mount["name"] for mount in worker["volumeMounts"]}
         assert "worker-trust" in mounted
         assert "agent-trust" not in mounted, "no process sees another's key"
-        (secret,) = (one["secret"]["secretName"] for one in pod["volumes"] if one["name"] == "agent-trust")
+        (secret,) = (
+            volume["secret"]["secretName"] for volume in pod["volumes"] if volume["name"] == "agent-trust"
+        )
         assert ("tdcs-system", secret) in server.store(SECRETS)
 
 
@@ -429,20 +431,20 @@ def test_each_container_of_a_cache_mounts_the_certificate_of_its_own_role_alone(
         agent_image="tdcs:1",
         trust=TrustSettings(provider="selfSigned", prefix="tdcs-trust"),
     )
-    found: dict[str, set[str]] = {}
+    secrets_by_container: dict[str, set[str]] = {}
     secrets: set[str] = set()
-    for made in (
+    for workload in (
         cache_children.master(plan),
         cache_children.worker(plan, node="a"),
         stock_client.daemon_set(plan),
     ):
-        pod = made["spec"]["template"]["spec"]
-        secrets |= {one["secret"]["secretName"] for one in pod["volumes"] if "secret" in one}
+        pod = workload["spec"]["template"]["spec"]
+        secrets |= {volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume}
         for container in [*pod.get("initContainers", ()), *pod["containers"]]:
-            mounts = [one for one in container["volumeMounts"] if one["name"].endswith("-trust")]
-            assert all(one["mountPath"] == "/etc/tdcs/trust" and one["readOnly"] for one in mounts)
-            found[container["name"]] = {one["name"] for one in mounts}
-    assert {name: mounted for name, mounted in found.items() if mounted} == {
+            mounts = [mount for mount in container["volumeMounts"] if mount["name"].endswith("-trust")]
+            assert all(mount["mountPath"] == "/etc/tdcs/trust" and mount["readOnly"] for mount in mounts)
+            secrets_by_container[container["name"]] = {mount["name"] for mount in mounts}
+    assert {name: mounted for name, mounted in secrets_by_container.items() if mounted} == {
         "master": {"master-trust"},
         "worker": {"worker-trust"},
         "fuse": {"fuse-trust"},

@@ -28,7 +28,7 @@ Pass = Callable[[WorkKey], Awaitable[float | None]]
 every_kind = pytest.mark.parametrize("kind", OWN_KINDS, ids=lambda kind: kind.kind)
 
 
-def made(kind: Resource, name: str = "x", *, namespace: str = "tdcs-system", **spec: Any) -> Object:
+def object_of(kind: Resource, name: str = "x", *, namespace: str = "tdcs-system", **spec: Any) -> Object:
     """An object that concerns no object of another kind."""
     return {
         "apiVersion": kind.api_version,
@@ -84,7 +84,7 @@ async def running(
     """A world with these objects, after the first passes over them."""
     server = server or WatchedServer()
     for obj in objects:
-        kind = next(each for each in OWN_KINDS if each.kind == obj["kind"])
+        kind = next(own_kind for own_kind in OWN_KINDS if own_kind.kind == obj["kind"])
         await server.create(kind, obj=obj)
     caches = MemoryCaches(MemoryEngine(sources={}, workers={}))
     world = World(server, Operator(api=server, caches=lambda _: caches, settings=Settings(**settings)))
@@ -106,13 +106,13 @@ async def test_what_happens_while_nobody_watches_is_known_afterwards(
     """By a new list where the server does not know the version of the watch any more, and else by the watch."""
     monkeypatch.setattr("tdcs.kube.informer.backoff", lambda failures: 0.001)
     names = ("deleted", "changed", "made-again", "same")
-    async with running(*(made(kind, name) for name in names)) as world:
+    async with running(*(object_of(kind, name) for name in names)) as world:
         lists = world.server.lists[kind.plural]
         world.server.cut(error(UnavailableError))
         await world.server.delete(kind, name="deleted", namespace="tdcs-system")
         await world.server.delete(kind, name="made-again", namespace="tdcs-system")
-        await world.server.create(kind, obj=made(kind, "made-again"))
-        await world.server.create(kind, obj=made(kind, "new"))
+        await world.server.create(kind, obj=object_of(kind, "made-again"))
+        await world.server.create(kind, obj=object_of(kind, "new"))
         await world.change(kind, "changed", field=1)
         world.passes.clear()
         world.server.heal(compacted=compacted)
@@ -134,7 +134,7 @@ async def test_what_happens_while_nobody_watches_is_known_afterwards(
 
 @every_kind
 async def test_a_new_list_of_what_has_not_changed_makes_no_pass_and_no_write(kind: Resource) -> None:
-    async with running(made(kind)) as world:
+    async with running(object_of(kind)) as world:
         lists, writes = world.server.lists[kind.plural], len(world.server.writes)
         world.passes.clear()
         world.server.cut(error(UnavailableError))
@@ -147,7 +147,7 @@ async def test_a_new_list_of_what_has_not_changed_makes_no_pass_and_no_write(kin
 
 @every_kind
 async def test_a_status_alone_makes_no_pass(kind: Resource) -> None:
-    async with running(made(kind)) as world:
+    async with running(object_of(kind)) as world:
         world.passes.clear()
         uid = world.server.store(kind)["tdcs-system", "x"]["metadata"]["uid"]
         metadata = {"name": "x", "namespace": "tdcs-system", "uid": uid}
@@ -162,7 +162,7 @@ async def test_a_status_alone_makes_no_pass(kind: Resource) -> None:
 
 @every_kind
 async def test_changes_during_a_pass_are_one_more_pass(kind: Resource) -> None:
-    async with running(made(kind)) as world:
+    async with running(object_of(kind)) as world:
         world.passes.clear()
         begun, go_on = asyncio.Event(), asyncio.Event()
 
@@ -185,7 +185,7 @@ async def test_changes_during_a_pass_are_one_more_pass(kind: Resource) -> None:
 
 def test_changes_in_quick_succession_are_few_passes() -> None:
     async def main() -> None:
-        async with running(made(DATASETS)) as world:
+        async with running(object_of(DATASETS)) as world:
             await asyncio.sleep(1)
             world.passes.clear()
             for number in range(100):  # one each 10 ms
@@ -207,9 +207,9 @@ def test_a_pass_that_fails_is_tried_again_later_each_time_and_holds_up_no_other(
                 tried.append(loop.time())
                 raise error(UnavailableError) if len(tried) % 2 else KeyError("a defect")
 
-        async with running(made(PRELOADS, "good")) as world:
+        async with running(object_of(PRELOADS, "good")) as world:
             world.make = fail
-            await world.server.create(PRELOADS, obj=made(PRELOADS, "bad"))
+            await world.server.create(PRELOADS, obj=object_of(PRELOADS, "bad"))
             await asyncio.sleep(100)
             good_before = world.passes["Preload tdcs-system/good"]
             await world.change(PRELOADS, "good", field=1)
@@ -229,7 +229,7 @@ def test_a_pass_that_fails_is_tried_again_later_each_time_and_holds_up_no_other(
 async def test_an_operator_that_was_killed_is_followed_by_one_that_knows_all() -> None:
     """It writes nothing of its own into objects, so the next one needs nothing but the list."""
     server = WatchedServer()
-    async with running(*(made(kind) for kind in OWN_KINDS), server=server) as first:
+    async with running(*(object_of(kind) for kind in OWN_KINDS), server=server) as first:
         for task in first.operator._tasks:  # as by SIGKILL: nothing is stopped in order
             task.cancel()
         await server.delete(PRELOADS, name="x", namespace="tdcs-system")
@@ -247,7 +247,7 @@ async def test_an_operator_that_was_killed_is_followed_by_one_that_knows_all() -
 
 async def test_what_another_framework_left_at_an_object_is_no_matter_and_no_reason_for_a_pass() -> None:
     """Its finalizer keeps the object; who put it there takes it away."""
-    obj = made(DATASETS)
+    obj = object_of(DATASETS)
     obj["metadata"] |= {
         "annotations": {"kopf.zalando.org/last-handled-configuration": "{}"},
         "finalizers": ["kopf.zalando.org/KopfFinalizerMarker"],
@@ -264,7 +264,7 @@ async def test_what_another_framework_left_at_an_object_is_no_matter_and_no_reas
 
 async def test_only_objects_of_namespaces_that_are_served_are_followed() -> None:
     places = ("tdcs-system", "data", "jobs", "else")
-    objects = [made(kind, namespace=namespace) for kind in OWN_KINDS for namespace in places]
+    objects = [object_of(kind, namespace=namespace) for kind in OWN_KINDS for namespace in places]
     async with running(
         *objects, scope="namespaces", dataset_namespaces=("data",), job_namespaces=("jobs",)
     ) as world:
@@ -277,19 +277,19 @@ async def test_only_objects_of_namespaces_that_are_served_are_followed() -> None
             "Preload": ["data", "tdcs-system"],
             "TrainingJob": ["jobs", "tdcs-system"],
         }
-        await world.server.create(DATASETS, obj=made(DATASETS, "late", namespace="else"))
-        await world.server.create(DATASETS, obj=made(DATASETS, "late", namespace="data"))
+        await world.server.create(DATASETS, obj=object_of(DATASETS, "late", namespace="else"))
+        await world.server.create(DATASETS, obj=object_of(DATASETS, "late", namespace="data"))
         await eventually_async(lambda: world.passes["Dataset data/late"] == 1, deadline=60)
         assert not world.passes["Dataset else/late"]
 
 
 async def test_an_ended_job_is_kept_without_its_templates_from_a_list_and_from_an_event() -> None:
     def ended(name: str) -> Object:
-        job = made(TRAINING_JOBS, name, replicaSpecs=[{"name": "Worker"}], datasets=[])
+        job = object_of(TRAINING_JOBS, name, replicaSpecs=[{"name": "Worker"}], datasets=[])
         condition = {"type": "Succeeded", "status": "True", "reason": "x"}
         return {**job, "status": {"conditions": [condition], "placement": [{"pod": "p"}]}}
 
-    async with running(ended("listed"), made(CACHE_CLUSTERS)) as world:
+    async with running(ended("listed"), object_of(CACHE_CLUSTERS)) as world:
         await world.server.create(TRAINING_JOBS, obj=ended("heard"))
         jobs = world.operator.context.stores.training_jobs
         await eventually_async(lambda: len(jobs) == 2, deadline=60)
@@ -300,14 +300,14 @@ async def test_an_ended_job_is_kept_without_its_templates_from_a_list_and_from_a
 
 @pytest.mark.failure_mode("api-server-sends-no-events")
 async def test_a_server_that_takes_watches_and_sends_nothing_is_listed_again() -> None:
-    async with running(made(CACHE_CLUSTERS)) as world:
+    async with running(object_of(CACHE_CLUSTERS)) as world:
         for informers in world.operator._informers.values():
             for informer in informers._informers:
                 informer._silence = 0.2
         world.server.fall_silent()
         world.server.cut(error(UnavailableError))  # so that all watches begin again
         world.server.heal()
-        await world.server.create(DATASETS, obj=made(DATASETS, "late"))
+        await world.server.create(DATASETS, obj=object_of(DATASETS, "late"))
         datasets = world.operator.context.stores.datasets
         await eventually_async(lambda: len(datasets) == 1, deadline=60)
         await world.server.delete(DATASETS, name="late", namespace=next(iter(datasets))[0])

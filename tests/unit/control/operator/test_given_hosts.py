@@ -32,8 +32,8 @@ async def trusted(
     """What a cache cluster with two nodes says of certificates with these names."""
     world, authority = World(provider), TestAuthority()
     world.time = datetime.datetime.now(datetime.UTC)
-    for role, given in hosts.items():
-        identity = authority.identity(role, hosts=given, until=world.time + 50 * DAY)
+    for role, hostnames in hosts.items():
+        identity = authority.identity(role, hosts=hostnames, until=world.time + 50 * DAY)
         world.give(f"tdcs-trust-{role}", identity)
     owner = {**OWNER, "metadata": {"name": cluster, "uid": f"uid-of-{cluster}"}}
     settings = TrustSettings(provider=provider, prefix="tdcs-trust")
@@ -51,24 +51,24 @@ async def trusted(
 
 @pytest.mark.parametrize("provider", ["certManager", "existing"])
 async def test_certificates_with_the_names_of_a_cluster_are_valid(provider: Provider) -> None:
-    found = await trusted(OF_DEFAULT, provider=provider)
-    assert (found.status, found.reason) == ("True", "CertificatesValid")
+    condition = await trusted(OF_DEFAULT, provider=provider)
+    assert (condition.status, condition.reason) == ("True", "CertificatesValid")
 
 
 async def test_a_cluster_that_the_chart_does_not_name_is_said_with_the_value_to_change() -> None:
-    found = await trusted(OF_DEFAULT, cluster="second")
-    assert (found.status, found.reason) == ("False", "CertificatesNotReady")
-    assert "second-master-0.second-master.tdcs-system.svc" in found.message
-    assert "trust.certManager.cacheClusters" in found.message
-    assert "Secret tdcs-trust-worker" in found.message
-    assert "Secret tdcs-trust-agent" in found.message
+    condition = await trusted(OF_DEFAULT, cluster="second")
+    assert (condition.status, condition.reason) == ("False", "CertificatesNotReady")
+    assert "second-master-0.second-master.tdcs-system.svc" in condition.message
+    assert "trust.certManager.cacheClusters" in condition.message
+    assert "Secret tdcs-trust-worker" in condition.message
+    assert "Secret tdcs-trust-agent" in condition.message
 
 
 async def test_the_name_that_a_certificate_of_the_users_lacks_is_said() -> None:
-    found = await trusted(OF_DEFAULT, cluster="second", provider="existing")
-    assert found.status == "False"
-    assert "*.second-workers.tdcs-system.svc" in found.message
-    assert "cacheClusters" not in found.message
+    condition = await trusted(OF_DEFAULT, cluster="second", provider="existing")
+    assert condition.status == "False"
+    assert "*.second-workers.tdcs-system.svc" in condition.message
+    assert "cacheClusters" not in condition.message
 
 
 async def test_the_names_of_every_node_are_looked_for() -> None:
@@ -76,11 +76,11 @@ async def test_the_names_of_every_node_are_looked_for() -> None:
         host = {
             node: names.worker_host(cluster="default", node=node, namespace=NAMESPACE) for node in ("a", "b")
         }
-        given = tuple(name for node, name in host.items() if node != left_out)
-        found = await trusted({**OF_DEFAULT, Role.AGENT: (*LOCAL, *given)}, provider="existing")
-        assert found.status == "False"
-        assert host[left_out] in found.message
-        assert not any(name in found.message for name in given)
+        remaining = tuple(name for node, name in host.items() if node != left_out)
+        condition = await trusted({**OF_DEFAULT, Role.AGENT: (*LOCAL, *remaining)}, provider="existing")
+        assert condition.status == "False"
+        assert host[left_out] in condition.message
+        assert not any(name in condition.message for name in remaining)
 
 
 @pytest.mark.parametrize(
@@ -93,12 +93,12 @@ async def test_the_names_of_every_node_are_looked_for() -> None:
     ],
 )
 async def test_a_name_that_stands_for_something_else_is_not_enough(worker: tuple[str, ...]) -> None:
-    found = await trusted({**OF_DEFAULT, Role.WORKER: worker}, provider="existing")
-    assert (found.status, found.reason) == ("False", "CertificatesNotReady")
+    condition = await trusted({**OF_DEFAULT, Role.WORKER: worker}, provider="existing")
+    assert (condition.status, condition.reason) == ("False", "CertificatesNotReady")
 
 
 async def test_names_in_capitals_and_without_localhost_are_enough_as_tls_takes_them() -> None:
     worker = ("127.0.0.1", "*.DEFAULT-workers.tdcs-system.svc")
     master = ("default-master-0.default-master.tdcs-system.svc",)
-    found = await trusted({**OF_DEFAULT, Role.WORKER: worker, Role.MASTER: master}, provider="existing")
-    assert found.status == "True"
+    condition = await trusted({**OF_DEFAULT, Role.WORKER: worker, Role.MASTER: master}, provider="existing")
+    assert condition.status == "True"

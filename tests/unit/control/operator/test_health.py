@@ -10,7 +10,7 @@ from tests.support.programs.ports import free_ports
 from tdcs.control.operator.operator_health import StaleError, serve_health
 
 
-async def asked(port: int) -> dict[str, int]:
+async def probe_answers(port: int) -> dict[str, int]:
     """The answers to both probes."""
     async with aiohttp.ClientSession() as session:
         answers = {}
@@ -40,7 +40,7 @@ async def test_only_a_restart_that_helps_is_asked_for(
 
     (port,) = free_ports(1)
     async with serve_health(health, port=port):
-        assert await asked(port) == expected
+        assert await probe_answers(port) == expected
 
 
 async def test_why_only_a_restart_helps_is_in_the_log_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -53,15 +53,19 @@ async def test_why_only_a_restart_helps_is_in_the_log_once(caplog: pytest.LogCap
 
     (port,) = free_ports(1)
     async with serve_health(health, port=port):
-        assert await asked(port) == await asked(port) == {"livez": 503, "healthz": 503}
+        assert await probe_answers(port) == await probe_answers(port) == {"livez": 503, "healthz": 503}
     assert caplog.text.count("only a new start helps") == 1
     assert "KeyError: 'items'" in caplog.text
 
 
 async def test_without_a_port_nothing_is_served() -> None:
     before = {
-        each.laddr.port for each in psutil.Process().net_connections() if each.status == psutil.CONN_LISTEN
+        connection.laddr.port
+        for connection in psutil.Process().net_connections()
+        if connection.status == psutil.CONN_LISTEN
     }
     async with serve_health(dict, port=0):
         now = psutil.Process().net_connections()
-        assert {each.laddr.port for each in now if each.status == psutil.CONN_LISTEN} == before
+        assert {
+            connection.laddr.port for connection in now if connection.status == psutil.CONN_LISTEN
+        } == before

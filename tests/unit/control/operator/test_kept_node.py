@@ -37,11 +37,11 @@ PODS: list[dict[str, Any]] = [
 
 
 def node(**changes: Any) -> Object:
-    found: Object = json.loads(node_text(7))
+    obj: Object = json.loads(node_text(7))
     for path, value in changes.items():
         part, field = path.split("_", 1)
-        found[part][field] = value
-    return found
+        obj[part][field] = value
+    return obj
 
 
 NOT_READY = [
@@ -66,19 +66,19 @@ NODES: dict[str, dict[str, Any]] = {
 def test_what_is_kept_of_a_node_decides_the_same(state: str) -> None:
     whole = node(**NODES[state])
     untouched = copy.deepcopy(whole)
-    kept = kept_node(whole)
+    reduced = kept_node(whole)
     for pod in PODS:
-        assert may_run(pod, kept) == may_run(pod, whole)
-        assert why_nowhere(pod, [kept]) == why_nowhere(pod, [whole])
-    assert departure(kept) == departure(whole)
-    assert may_cache(kept, answers=False) == may_cache(whole, answers=False)
-    assert _answers(kept) == _answers(whole)
-    assert gpus_of(kept) == gpus_of(whole)
-    assert gpus(kept) == gpus(whole)
-    assert amounts(kept["status"].get("allocatable")) == amounts(whole["status"].get("allocatable"))
-    assert [networks(kept)] == [networks(whole)]
-    assert kept["metadata"]["creationTimestamp"] == whole["metadata"]["creationTimestamp"]
-    assert kept_node(kept) == kept
+        assert may_run(pod, reduced) == may_run(pod, whole)
+        assert why_nowhere(pod, [reduced]) == why_nowhere(pod, [whole])
+    assert departure(reduced) == departure(whole)
+    assert may_cache(reduced, answers=False) == may_cache(whole, answers=False)
+    assert _answers(reduced) == _answers(whole)
+    assert gpus_of(reduced) == gpus_of(whole)
+    assert gpus(reduced) == gpus(whole)
+    assert amounts(reduced["status"].get("allocatable")) == amounts(whole["status"].get("allocatable"))
+    assert [networks(reduced)] == [networks(whole)]
+    assert reduced["metadata"]["creationTimestamp"] == whole["metadata"]["creationTimestamp"]
+    assert kept_node(reduced) == reduced
     assert whole == untouched
 
 
@@ -122,11 +122,11 @@ def kept_bytes(text_of: Any, keep: Any, *, count: int) -> float:
         keep(json.loads(text_of(number)))  # what all have in common is there already
     texts = [text_of(number) for number in range(count)]
     tracemalloc.start()
-    kept = [keep(json.loads(text)) for text in texts]
+    objects = [keep(json.loads(text)) for text in texts]
     gc.collect()
-    taken, _ = tracemalloc.get_traced_memory()
+    used_bytes, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    return taken / len(kept)
+    return used_bytes / len(objects)
 
 
 def test_a_node_takes_a_tenth_of_what_it_takes_whole() -> None:
@@ -143,11 +143,11 @@ def test_a_pod_of_a_job_takes_two_kilobytes_at_most_with_all_that_is_noted_of_it
     """50,000 of them with 100,000 ended jobs and 5,000 nodes: less than the 400 MiB that an operator may take."""
 
     def noted(pod: Object) -> Object:
-        kept = kept_pod(pod)
-        key, bound = object_key(kept), trimmed(kept)
+        reduced = kept_pod(pod)
+        key, bound = object_key(reduced), trimmed(reduced)
         usage.seen(key, bound)
         addresses.seen(key, bound["addresses"])
-        return kept
+        return reduced
 
     usage, addresses = Usage(), PodAddresses()
     assert kept_bytes(pod_text, noted, count=500) < 2_048
@@ -166,14 +166,14 @@ def test_what_is_kept_of_an_ended_job_decides_the_same(policy: dict[str, Any]) -
     whole = json.loads(ended_job_text(7))
     whole["spec"]["runPolicy"] = policy
     whole["status"]["completionTime"] = "2026-01-01T00:10:00Z"
-    kept = kept_job(whole)
-    assert ended_job.left(kept, now="2026-01-01T00:10:30Z") == ended_job.left(
+    reduced = kept_job(whole)
+    assert ended_job.left(reduced, now="2026-01-01T00:10:30Z") == ended_job.left(
         whole, now="2026-01-01T00:10:30Z"
     )
-    assert ran_seconds(kept) == ran_seconds(whole) == 600
-    assert kept["template"] == template_of(whole["spec"])
-    assert kept_job(kept) == kept
+    assert ran_seconds(reduced) == ran_seconds(whole) == 600
+    assert reduced["template"] == template_of(whole["spec"])
+    assert kept_job(reduced) == reduced
     for field in ("locality", "state", "dataStall", "restarts", "observedGeneration"):
-        assert kept["status"][field] == whole["status"][field]
-    assert not {"annotations", "labels", "managedFields"} & kept["metadata"].keys()
-    assert not {"placement", "copies", "message"} & kept["status"].keys()
+        assert reduced["status"][field] == whole["status"][field]
+    assert not {"annotations", "labels", "managedFields"} & reduced["metadata"].keys()
+    assert not {"placement", "copies", "message"} & reduced["status"].keys()

@@ -31,7 +31,7 @@ class World:
     def __init__(self) -> None:
         self.usage, self.addresses = Usage(), PodAddresses()
         self.of_jobs: dict[Key, Object] = {}
-        self.others: dict[Key, Object] = {}
+        self.other_pods: dict[Key, Object] = {}
         views: Any = {CACHE_CLUSTERS: {}, DATASETS: {}, PRELOADS: {}, TRAINING_JOBS: JobIndex()}
         gangs: Any = Gangs()
         self._handlers = EventHandlers(
@@ -41,7 +41,7 @@ class World:
             gangs=gangs,
             usage=self.usage,
             pod_addresses=self.addresses,
-            other_pods=self.others,
+            other_pods=self.other_pods,
         )
 
     def of_job(self, key: Key, pod: Object | None) -> None:
@@ -53,20 +53,20 @@ class World:
 
     def other(self, key: Key, pod: Object | None) -> None:
         """The view of all others has it so from now on."""
-        before = self.others.pop(key, None)
+        before = self.other_pods.pop(key, None)
         if pod is not None:
-            self.others[key] = pod
+            self.other_pods[key] = pod
         self._handlers.on_other_pod(key, before, pod)
 
 
 def pod(**changes: Any) -> Object:
-    found: Object = json.loads(pod_text(0))
-    found["spec"]["nodeName"] = "n0"
-    found["status"]["podIPs"] = [{"ip": ADDRESS}]
+    obj: Object = json.loads(pod_text(0))
+    obj["spec"]["nodeName"] = "n0"
+    obj["status"]["podIPs"] = [{"ip": ADDRESS}]
     for path, value in changes.items():
         part, field = path.split("_", 1)
-        found[part][field] = value
-    return found
+        obj[part][field] = value
+    return obj
 
 
 @pytest.mark.parametrize("first", ["gone", "come"])

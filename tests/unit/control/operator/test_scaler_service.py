@@ -41,8 +41,8 @@ async def channel(stores: Stores) -> AsyncIterator[grpc.aio.Channel]:
     server.add_generic_rpc_handlers((ScalerService(stores, look_seconds=0.01).handler(),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as found:
-        yield found
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        yield channel
     await server.stop(grace=0)
 
 
@@ -95,8 +95,10 @@ async def test_a_generated_client_reads_what_is_answered(channel: grpc.aio.Chann
     spec = await call(channel, "GetMetricSpec", generated.GetMetricSpecResponse)(ref)
     (metric,) = spec.metricSpecs
     request = generated.GetMetricsRequest(scaledObjectRef=ref, metricName=metric.metricName)
-    found = await call(channel, "GetMetrics", generated.GetMetricsResponse)(request)
-    assert [(one.metricName, one.metricValueFloat) for one in found.metricValues] == [("readers", 3.0)]
+    metrics = await call(channel, "GetMetrics", generated.GetMetricsResponse)(request)
+    assert [(metric.metricName, metric.metricValueFloat) for metric in metrics.metricValues] == [
+        ("readers", 3.0)
+    ]
 
 
 async def test_a_stream_says_at_once_whether_there_is_anything_and_then_each_change(
@@ -107,12 +109,12 @@ async def test_a_stream_says_at_once_whether_there_is_anything_and_then_each_cha
         request_serializer=lambda request: request,
         response_deserializer=generated.IsActiveResponse.FromString,
     )(REF)
-    said = aiter(stream)
-    assert (await anext(said)).result is True
+    answers = aiter(stream)
+    assert (await anext(answers)).result is True
     stores.datasets["team", "pictures"]["status"]["activeJobs"] = 0
-    assert (await asyncio.wait_for(anext(said), 10)).result is False
+    assert (await asyncio.wait_for(anext(answers), 10)).result is False
     stores.datasets["team", "pictures"]["status"]["activeJobs"] = 1
-    assert (await asyncio.wait_for(anext(said), 10)).result is True
+    assert (await asyncio.wait_for(anext(answers), 10)).result is True
     stream.cancel()
 
 
@@ -134,8 +136,8 @@ async def test_a_stream_beyond_the_limit_is_refused_with_the_remedy_until_anothe
             )(REF)
 
         first, second = stream(), stream()
-        for one in (first, second):
-            assert (await asyncio.wait_for(one.read(), 30)).result is True
+        for open_stream in (first, second):
+            assert (await asyncio.wait_for(open_stream.read(), 30)).result is True
         with pytest.raises(grpc.aio.AioRpcError) as error:
             await asyncio.wait_for(stream().read(), 30)
         assert error.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -184,11 +186,11 @@ async def test_it_is_served_at_its_port_and_a_taken_port_is_an_error(generated: 
         grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
     ):
         assert await call(channel, "IsActive")(REF) == b"\x08\x01"
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
         with pytest.raises(OSError, match="cannot be served at port"):
-            async with serve_scaler(world(), port=other.getsockname()[1], host="127.0.0.1"):
+            async with serve_scaler(world(), port=listener.getsockname()[1], host="127.0.0.1"):
                 pass
 
 
@@ -196,8 +198,8 @@ async def test_it_ends_in_order_when_its_task_was_cancelled_before() -> None:
     (free,) = free_ports(1)
     before = asyncio.all_tasks()
     async with serve_scaler(world(), port=free, host="127.0.0.1"):
-        own = asyncio.all_tasks() - before
-        assert own
-        for task in own:
+        tasks = asyncio.all_tasks() - before
+        assert tasks
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*own, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)

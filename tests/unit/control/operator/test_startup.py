@@ -26,11 +26,11 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    found = Clock()
+    clock = Clock()
     monkeypatch.setattr(startup, "backoff", lambda failures: 0.001)
     monkeypatch.setattr(startup, "LOOK_SECONDS", 0.001)
-    monkeypatch.setattr(startup, "_monotonic", found)
-    return found
+    monkeypatch.setattr(startup, "_monotonic", clock)
+    return clock
 
 
 async def test_a_server_that_refuses_while_it_starts_after_a_long_absence_is_asked_on(clock: Clock) -> None:

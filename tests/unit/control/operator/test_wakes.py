@@ -28,9 +28,9 @@ class Gangs:
 
 
 def job(name: str, *conditions: str, data: str = "pictures") -> Object:
-    told = [{"type": kind, "status": "True", "reason": "x"} for kind in conditions]
+    statuses = [{"type": kind, "status": "True", "reason": "x"} for kind in conditions]
     spec = {"datasets": [{"name": data}]}
-    return {"metadata": {"name": name, "namespace": "n"}, "spec": spec, "status": {"conditions": told}}
+    return {"metadata": {"name": name, "namespace": "n"}, "spec": spec, "status": {"conditions": statuses}}
 
 
 @pytest.fixture
@@ -52,12 +52,12 @@ def world() -> Any:
     )
 
     async def woken() -> list[str]:
-        found = []
+        keys = []
         while len(queue):
             key = await queue.get()
-            found += [key.name] if key.resource is TRAINING_JOBS else []
+            keys += [key.name] if key.resource is TRAINING_JOBS else []
             queue.done(key)
-        return sorted(found)
+        return sorted(keys)
 
     return handlers, woken
 
@@ -112,8 +112,8 @@ async def test_what_another_status_says_of_the_progress_wakes_no_job(world: Any,
 
 async def test_a_dataset_that_cannot_be_read_any_more_wakes_those_that_read_it_too(world: Any) -> None:
     handlers, woken = world
-    gone = {"type": "Mounted", "status": "False", "reason": "SourceGone"}
-    handlers.on_custom_resource(DATASETS, ("n", "pictures"), pictures(), pictures(conditions=[gone]))
+    unmounted = {"type": "Mounted", "status": "False", "reason": "SourceGone"}
+    handlers.on_custom_resource(DATASETS, ("n", "pictures"), pictures(), pictures(conditions=[unmounted]))
     assert await woken() == ["runs", "waits"]
     handlers.on_custom_resource(DATASETS, ("n", "pictures"), pictures(), None)
     assert await woken() == ["runs", "waits"]
@@ -217,9 +217,12 @@ def test_of_a_job_that_has_ended_a_view_keeps_no_template() -> None:
     ended = job("a", "Succeeded")
     ended["spec"] |= {"replicaSpecs": [{"name": "Worker"}], "runPolicy": {"ttlSecondsAfterFinished": 5}}
     ended["status"] |= {"placement": [{"pod": "p"}], "observedGeneration": 3}
-    kept = kept_job(ended)
-    assert kept["spec"] == {"datasets": [{"name": "pictures"}], "runPolicy": {"ttlSecondsAfterFinished": 5}}
-    assert kept["status"] == {
+    reduced = kept_job(ended)
+    assert reduced["spec"] == {
+        "datasets": [{"name": "pictures"}],
+        "runPolicy": {"ttlSecondsAfterFinished": 5},
+    }
+    assert reduced["status"] == {
         "conditions": [{"type": "Succeeded", "status": "True"}],
         "observedGeneration": 3,
     }
@@ -253,12 +256,12 @@ async def test_what_an_owner_shares_or_takes_back_wakes_those_that_read_by_it() 
     )
 
     async def woken() -> set[tuple[str, str]]:
-        found = set()
+        jobs = set()
         while len(queue):
             key = await queue.get()
-            found.add((key.namespace, key.name))
+            jobs.add((key.namespace, key.name))
             queue.done(key)
-        return found
+        return jobs
 
     changed = pictures()
     changed["metadata"]["generation"] = 7

@@ -92,7 +92,9 @@ def nodes_by_dataset(cluster: Cluster) -> dict[str, dict[str, int]]:
     }
 
 
-async def test_what_preloads_brought_to_further_nodes_is_told_next_to_the_own_copy(cluster: Cluster) -> None:
+async def test_copies_of_preloads_on_further_nodes_are_listed_next_to_the_datasets_own(
+    cluster: Cluster,
+) -> None:
     sizes = cluster.held()
     (mine,) = sizes
     further = sorted(set("abcd") - {mine})
@@ -106,7 +108,7 @@ async def test_what_preloads_brought_to_further_nodes_is_told_next_to_the_own_co
     await cluster.until_state("Complete", "more", resource=PRELOADS)
     whole[mine] = 20 * MB
     await cluster.until(lambda: nodes_by_dataset(cluster) == {"0": sizes, "preloads": whole})
-    # It stays told by an operator that starts again, for whom it is no copy of the Dataset's own.
+    # A new operator goes on listing it, and not as a copy of the Dataset's own.
     await cluster.stop()
     await cluster.start()
     await cluster.annotate("pictures", refresh="1")
@@ -262,7 +264,7 @@ async def test_a_preload_that_is_compared_has_no_rate_of_its_load(cluster: Clust
 
 
 async def test_a_preload_of_a_dataset_that_is_being_deleted_says_so(cluster: Cluster) -> None:
-    """It was told to create one, which is there."""
+    """Its message once asked to create the Dataset, which exists."""
     unmounted = asyncio.Event()
 
     async def hold(operation: Operation) -> None:

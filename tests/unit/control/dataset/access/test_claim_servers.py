@@ -182,7 +182,7 @@ async def test_the_next_operator_replaces_the_pod_of_which_it_knows_no_token(wor
     assert len(world.jobs) == 1
 
 
-async def test_an_address_of_a_pod_that_moved_is_told(world: World) -> None:
+async def test_a_new_address_of_the_claims_pod_is_announced(world: World) -> None:
     await world.create_claim()
     world.need(source())
     job = await world.until_job()

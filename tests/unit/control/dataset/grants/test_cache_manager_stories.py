@@ -284,7 +284,7 @@ async def test_jobs_are_counted_of_a_dataset_that_is_not_mounted_or_is_being_del
     await cluster.until(lambda: counts(cluster, "one") == (0, 0))
 
 
-async def test_fewer_copies_than_there_are_is_told_and_takes_none_from_a_job(cluster: Cluster) -> None:
+async def test_fewer_copies_than_exist_is_reported_and_takes_none_from_a_job(cluster: Cluster) -> None:
     whole = {"mode": "Replicate", "nodeCount": 1}
     access = {"maxConcurrentJobs": 1, "onLimit": "Clone"}
     await create(cluster, "one", placement=whole, access=access)
@@ -352,7 +352,7 @@ async def test_a_policy_that_is_not_installed_is_named_and_nothing_leaves(cluste
     assert cluster.server.store(DATASETS)["n", "one"]["status"]["state"] in ("Loading", "Ready")
 
 
-async def test_a_line_that_never_fires_and_a_time_shorter_than_a_load_are_told(cluster: Cluster) -> None:
+async def test_warns_on_cron_that_never_fires_and_ttl_shorter_than_load(cluster: Cluster) -> None:
     await create(cluster, "one", eviction={"policy": "Timed", "schedule": "0 0 30 2 *"})
     await cluster.until(lambda: grant_reason(cluster, "one") == "ScheduleNeverFires")
     assert "'0 0 30 2 *', never fires" in cluster.condition("Granted", "one")["message"]
@@ -367,7 +367,7 @@ async def test_a_line_that_never_fires_and_a_time_shorter_than_a_load_are_told(c
     assert "longer than a load" in cluster.condition("Granted", "two")["message"]
 
 
-async def test_a_quota_below_what_is_pinned_is_told_and_evicts_nothing(cluster: Cluster) -> None:
+async def test_a_quota_below_what_is_pinned_is_reported_and_evicts_nothing(cluster: Cluster) -> None:
     await create(cluster, "one", eviction={"policy": "Pin"})
     await cluster.until_state("Ready", "one")
     quota = {"name": "all", "namespaceSelector": {}, "bytes": 10 * MB}

@@ -1,4 +1,4 @@
-"""The bandwidth of a store is shared over its loads by what waiting jobs lose, and agents are told their parts."""
+"""The bandwidth of a store is shared over its loads by what waiting jobs lose, and agents get their shares."""
 
 import time
 from collections.abc import AsyncIterator
@@ -74,7 +74,7 @@ def test_the_loads_never_exceed_the_bandwidth_by_more_than_their_least_parts(
     assert all(rate >= step for rate in rates.values())
 
 
-def test_a_change_at_one_load_is_told_to_the_others_of_the_store_alone() -> None:
+def test_a_change_of_one_load_wakes_the_other_loads_of_its_store_alone() -> None:
     changes: list[tuple[str, str]] = []
     shares = SourceBandwidth(on_change=lambda cluster, path: changes.append((cluster, path)))
     assert shares.share(place=ONE, store="s3", declared={"n": RATE}, load=load("one", waiting=1)) == RATE
@@ -219,7 +219,7 @@ async def cluster() -> AsyncIterator[Cluster]:
         yield cluster
 
 
-async def test_agents_are_told_their_parts_and_the_share_moves_to_the_load_that_a_job_waits_for(
+async def test_agents_get_their_shares_and_the_load_that_a_job_waits_for_gets_most(
     cluster: Cluster,
 ) -> None:
     limit = {"bandwidth": 64 * MB}

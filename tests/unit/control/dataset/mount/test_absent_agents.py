@@ -57,7 +57,7 @@ async def cluster(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
         await cluster.create_dataset(placement={"mode": "Replicate", "nodeCount": 2})
         await cluster.until_state("Ready")
         await cluster.until(lambda: not cluster.status().get("bytesPerSecond"))
-        await passed(cluster)  # after it was loaded, its claim is told, too
+        await passed(cluster)  # after the load, the status names its claim, too
         await cluster.until(lambda: cluster.status().get("claimName"))
         yield cluster
 

@@ -152,9 +152,9 @@ async def test_a_copy_that_grows_onto_some_of_a_jobs_nodes_has_met_it_when_these
         pictures(jobs, held={"a": SIZE, "b": SIZE})
         await jobs.change(runPolicy={"ttlSecondsAfterFinished": 3600})  # a pass, as the next look brings it
         await jobs.until(lambda: "metTime" in meeting(jobs))
-        found = DataMeeting.model_validate(meeting(jobs))
-        assert due({"pictures": found}, now=NOW) is None
-        assert "1 of these nodes have no room in their cache" in meeting_sentence("pictures", found)
+        data_meeting = DataMeeting.model_validate(meeting(jobs))
+        assert due({"pictures": data_meeting}, now=NOW) is None
+        assert "1 of these nodes have no room in their cache" in meeting_sentence("pictures", data_meeting)
 
 
 async def test_no_copy_grows_where_the_dataset_may_not_be() -> None:

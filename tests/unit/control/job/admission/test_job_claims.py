@@ -59,12 +59,12 @@ async def test_a_job_without_a_gang_waits_for_its_claims_too() -> None:
 async def test_a_claim_is_asked_for_once_in_ten_seconds_however_many_passes_and_jobs_need_it() -> None:
     async with Jobs(gpus={"a": 4}) as jobs:
         await jobs.server.create(PERSISTENT_VOLUME_CLAIMS, obj=claim("there"))
-        asked: list[str] = []
+        names_read: list[str] = []
         get = jobs.context.api.get
 
         async def counted(resource: Resource, *, name: str, namespace: str | None = None) -> Object | None:
             if resource is PERSISTENT_VOLUME_CLAIMS:
-                asked.append(name)
+                names_read.append(name)
             return await get(resource, name=name, namespace=namespace)
 
         jobs.context.api.get = counted  # type: ignore[method-assign]
@@ -72,14 +72,14 @@ async def test_a_claim_is_asked_for_once_in_ten_seconds_however_many_passes_and_
             await jobs.create(name, roles=with_claims("there", "scratch"))
             await jobs.until_state("Waiting", name)
         for _ in range(3):
-            wanted = jobs.passes + 1
+            next_pass = jobs.passes + 1
             jobs.context.queue.add(WorkKey(TRAINING_JOBS, "n", "first"))
-            await jobs.until(partial(_has_passed, jobs, wanted))
-        assert sorted(asked) == ["scratch", "there"]
+            await jobs.until(partial(_has_passed, jobs, next_pass))
+        assert sorted(names_read) == ["scratch", "there"]
 
 
-def _has_passed(jobs: Jobs, wanted: int) -> bool:
-    return jobs.passes >= wanted
+def _has_passed(jobs: Jobs, next_pass: int) -> bool:
+    return jobs.passes >= next_pass
 
 
 def claim(name: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ CLAIM = ("n", "pictures")
 
 def dataset(nodes: dict[str, tuple[int, int]], **spec: Any) -> dict[str, Any]:
     """A mounted Dataset with bytes that are on nodes, and bytes that are to come there."""
-    found = [
+    copy_nodes = [
         {"name": name, "bytes": held, **({"arriving": coming} if coming else {})}
         for name, (held, coming) in nodes.items()
     ]
@@ -40,7 +40,7 @@ def dataset(nodes: dict[str, tuple[int, int]], **spec: Any) -> dict[str, Any]:
             "totalBytes": 8,
             "cachedBytes": 8,
             "cachedRatio": 1.0,
-            "copies": [{"id": "0", "mode": "Replicate", "nodes": found}],
+            "copies": [{"id": "0", "mode": "Replicate", "nodes": copy_nodes}],
         },
     }
 
@@ -66,8 +66,8 @@ def test_data_is_awaited_where_it_comes_or_will(
     new: bool,
     expected: bool,
 ) -> None:
-    found = Dataset.model_validate(dataset(nodes, **spec))
-    assert lacks(found, nodes=("b",), workers=workers, new=new) is expected
+    pictures = Dataset.model_validate(dataset(nodes, **spec))
+    assert lacks(pictures, nodes=("b",), workers=workers, new=new) is expected
 
 
 def test_the_nodes_with_the_data_are_found_first_and_one_is_filled_before_the_next() -> None:
@@ -79,16 +79,16 @@ def test_the_nodes_with_the_data_are_found_first_and_one_is_filled_before_the_ne
 
 
 def test_expected_pods_count_where_a_claim_is_read_until_they_are_expected_no_more() -> None:
-    told: list[tuple[str, str]] = []
-    usage = Usage(on_claim=told.append)
+    claims: list[tuple[str, str]] = []
+    usage = Usage(on_claim=claims.append)
     usage.expect(("n", "train"), claims=[CLAIM], nodes=["b"])
     assert usage.nodes_of(CLAIM) == {"b"}
     assert not usage.is_mounted(CLAIM)
     usage.expect(("n", "train"), claims=[CLAIM], nodes=["b"])
-    assert told == [CLAIM]
+    assert claims == [CLAIM]
     usage.expect(("n", "train"), claims=(), nodes=())
     assert usage.nodes_of(CLAIM) == frozenset()
-    assert told == [CLAIM, CLAIM]
+    assert claims == [CLAIM, CLAIM]
 
 
 async def test_a_job_that_grows_gets_its_worker_when_the_data_is_on_the_node_that_it_will_find() -> None:

@@ -34,7 +34,7 @@ def asks(cpu: str, **more: Any) -> Object:
 
 
 @pytest.mark.parametrize(
-    ("spec", "taken"),
+    ("spec", "requests"),
     [
         pytest.param(
             {
@@ -78,8 +78,8 @@ def asks(cpu: str, **more: Any) -> Object:
         ),
     ],
 )
-def test_a_pod_takes_what_kube_scheduler_counts(spec: Object, taken: dict[str, int]) -> None:
-    assert pod_requests(spec) == {"pods": 1, **taken}
+def test_a_pod_takes_what_kube_scheduler_counts(spec: Object, requests: dict[str, int]) -> None:
+    assert pod_requests(spec) == {"pods": 1, **requests}
 
 
 def test_a_template_takes_the_overhead_of_its_runtime_class_and_a_pod_its_own() -> None:
@@ -121,9 +121,9 @@ def test_gpus_that_pods_of_others_hold_are_free_neither_for_data_nor_for_jobs() 
     usage = Usage()
     usage.seen(("n", "a"), trimmed(pod("a", node="x", gpus=2, job="train")))
     usage.seen(("else", "b"), trimmed(pod("b", node="x", gpus=5)))
-    made = {("", "x"): {**node(), "status": {"allocatable": {GPU: "8", "cpu": "9"}}}}
-    assert NodeDirectory().of(nodes=made, usage=usage)["x"].free_gpus == 1
-    stores = Stores(nodes=made, usage=usage)
+    nodes = {("", "x"): {**node(), "status": {"allocatable": {GPU: "8", "cpu": "9"}}}}
+    assert NodeDirectory().of(nodes=nodes, usage=usage)["x"].free_gpus == 1
+    stores = Stores(nodes=nodes, usage=usage)
     assert NodeRoom(stores=stores).free()["x"][GPU] == 1
     assert NodeRoom(stores=stores).lasting()["x"][GPU] == 3  # the job's own pods will end, theirs may not
 
@@ -257,7 +257,7 @@ NOWHERE: dict[str, tuple[Object, str]] = {
 @pytest.mark.parametrize("name", NOWHERE)
 def test_why_no_node_may_run_a_pod_is_named(name: str) -> None:
     spec, words = NOWHERE[name]
-    assert not any(may_run(spec, each) for each in POOLS)
+    assert not any(may_run(spec, pool) for pool in POOLS)
     assert why_nowhere(spec, POOLS).startswith(words)
 
 
@@ -268,5 +268,5 @@ def test_without_nodes_that_is_what_is_said() -> None:
 def test_affinity_ranks_nodes_as_the_extender_does() -> None:
     copy = CopyOnNodes(total_bytes=100, node_bytes={"a": 60, "b": 30, "c": 60, "gone": 10})
     terms = preferred_terms(copies=[copy], hostnames={"a": "a.local", "b": "b", "c": "c", "d": "d"})
-    found = [(term["weight"], term["preference"]["matchExpressions"][0]["values"]) for term in terms]
-    assert found == [(100, ["a.local", "c"]), (50, ["b"])]
+    weighted_nodes = [(term["weight"], term["preference"]["matchExpressions"][0]["values"]) for term in terms]
+    assert weighted_nodes == [(100, ["a.local", "c"]), (50, ["b"])]

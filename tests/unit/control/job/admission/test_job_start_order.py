@@ -26,27 +26,27 @@ def spec(**more: Any) -> TrainingJobSpec:
     return job_spec(roles=roles, **more)
 
 
-def seen(*placed: str, started: bool = True, **more: Any) -> Observed:
+def observed(*placed: str, started: bool = True, **more: Any) -> Observed:
     """The job, whose larger roles have begun or not; `placed` are the pods that have a node, as ROLE-INDEX."""
     large = JobView(exists=True, suspended=not started, start_time=NOW if started else None)
-    found = (name.split("-") for name in placed)
+    role_and_index = (name.split("-") for name in placed)
     return Observed(
         spec=spec(**more),
         status=TrainingJobStatus(),
         jobs={"Chief": large, "Worker": large, "PS": JobView(exists=True, suspended=True)},
         pods=[
             PodView(
-                name=f"{each}{index}", role="Chief" if each == "Chief" else "Worker", index=index, node="a"
+                name=f"{role}{index}", role="Chief" if role == "Chief" else "Worker", index=index, node="a"
             )
-            for each, index in found
+            for role, index in role_and_index
         ],
     )
 
 
 def test_equal_pods_begin_together_and_smaller_ones_later() -> None:
-    assert role_order.may_start(seen(started=False), now=NOW) == {"Chief", "Worker"}
-    assert role_order.may_start(seen("Chief-0", "Worker-0"), now=SOON) == {"Chief", "Worker"}
-    assert role_order.may_start(seen("Chief-0", "Worker-0", "Worker-1"), now=SOON) == {
+    assert role_order.may_start(observed(started=False), now=NOW) == {"Chief", "Worker"}
+    assert role_order.may_start(observed("Chief-0", "Worker-0"), now=SOON) == {"Chief", "Worker"}
+    assert role_order.may_start(observed("Chief-0", "Worker-0", "Worker-1"), now=SOON) == {
         "Chief",
         "Worker",
         "PS",
@@ -55,7 +55,7 @@ def test_equal_pods_begin_together_and_smaller_ones_later() -> None:
 
 @pytest.mark.failure_mode("gang-of-several-sizes")
 def test_the_wait_has_a_bound() -> None:
-    short = seen("Chief-0", "Worker-0")
+    short = observed("Chief-0", "Worker-0")
     assert role_order.next_start(short, now=SOON) == 15
     assert role_order.may_start(short, now=LATER) == {"Chief", "Worker", "PS"}
     assert role_order.next_start(short, now=LATER) is None
@@ -64,12 +64,12 @@ def test_the_wait_has_a_bound() -> None:
 
 
 def test_without_gang_nobody_waits() -> None:
-    free = seen(started=False, scheduling={"gang": False})
+    free = observed(started=False, scheduling={"gang": False})
     assert role_order.may_start(free, now=NOW) == {"Chief", "Worker", "PS"}
 
 
 def test_who_has_begun_is_not_stopped_when_a_larger_pod_loses_its_node() -> None:
-    running = seen("Chief-0")
+    running = observed("Chief-0")
     jobs = {**running.jobs, "PS": JobView(exists=True, start_time=NOW)}
     lost = Observed(spec=running.spec, status=running.status, jobs=jobs, pods=running.pods)
     assert "PS" in role_order.may_start(lost, now=SOON)

@@ -46,11 +46,11 @@ def test_a_job_waits_for_what_will_still_come(name: str) -> None:
 
 @pytest.mark.failure_mode("job-dataset-missing")
 def test_why_a_dataset_cannot_be_read_is_said_in_its_own_words() -> None:
-    told = dataset(Mounted=False).model_dump(by_alias=True, mode="json")
-    told["status"]["conditions"][0]["message"] = "the store answers 403"
-    refused = Dataset.model_validate(told)
+    dataset_json = dataset(Mounted=False).model_dump(by_alias=True, mode="json")
+    dataset_json["status"]["conditions"][0]["message"] = "the store answers 403"
+    refused = Dataset.model_validate(dataset_json)
     decision = decided(seen_of(reading(), {"pictures": refused}))
-    assert decision.message == "Dataset pictures is not mounted yet: Told: the store answers 403"
+    assert decision.message == "Dataset pictures is not mounted yet: Reported: the store answers 403"
     # One that exists and does not parse is not among the datasets that can be used.
     broken = Observed(spec=reading(), status=TrainingJobStatus(), present=frozenset({"pictures"}))
     assert decided(broken).reason is Reason.UNREADABLE
@@ -69,20 +69,20 @@ def test_by_default_a_job_starts_as_soon_as_its_dataset_can_be_read() -> None:
 
 @pytest.mark.failure_mode("dataset-loads-too-slowly")
 def test_a_job_waits_no_longer_than_its_timeout() -> None:
-    seen = seen_of(reading(percent=100, timeout="1h"), {"pictures": dataset(cached=50)})
-    assert decided(seen).reason is Reason.LOADING
-    assert decided(seen, now=LATER).admitted
-    assert decisions.patience_left(seen.spec.datasets[0], observed=seen, now=NOW) == 3600
+    observed = seen_of(reading(percent=100, timeout="1h"), {"pictures": dataset(cached=50)})
+    assert decided(observed).reason is Reason.LOADING
+    assert decided(observed, now=LATER).admitted
+    assert decisions.patience_left(observed.spec.datasets[0], observed=observed, now=NOW) == 3600
 
 
 def test_a_job_says_until_when_it_waits_for_its_data() -> None:
-    seen = seen_of(reading(percent=100, timeout="1h"), {"pictures": dataset(cached=50)})
-    assert decided(seen).message == (
+    observed = seen_of(reading(percent=100, timeout="1h"), {"pictures": dataset(cached=50)})
+    assert decided(observed).message == (
         "Dataset pictures has 50% of its bytes cached, the job waits for 100%, until 2026-01-01T01:00:00Z at most "
         "(readiness.timeout)"
     )
-    held = seen.spec.run_policy.model_copy(update={"suspend": True})
-    suspended = replace(seen, spec=seen.spec.model_copy(update={"run_policy": held}))
+    held = observed.spec.run_policy.model_copy(update={"suspend": True})
+    suspended = replace(observed, spec=observed.spec.model_copy(update={"run_policy": held}))
     assert "until" not in decided(suspended).data.message
 
 
@@ -90,53 +90,59 @@ def test_a_job_says_when_the_loading_begins_that_it_waits_for() -> None:
     document = dataset(cached=0).model_dump(by_alias=True, mode="json")
     document["spec"]["preload"]["startTime"] = "2030-01-31T20:00:00Z"
     pictures = Dataset.model_validate(document)
-    seen = seen_of(reading(percent=100), {"pictures": pictures})
-    assert decided(seen).reason is Reason.SCHEDULED
-    assert decided(seen).message == (
+    observed = seen_of(reading(percent=100), {"pictures": pictures})
+    assert decided(observed).reason is Reason.SCHEDULED
+    assert decided(observed).message == (
         "Dataset pictures has 0% of its bytes cached, loading begins at 2030-01-31T20:00:00Z "
         "(spec.preload.startTime), the job waits for 100%"
     )
-    assert decided(seen, now="2030-02-01T00:00:00Z").reason is Reason.LOADING
+    assert decided(observed, now="2030-02-01T00:00:00Z").reason is Reason.LOADING
 
 
 @pytest.mark.failure_mode("dataset-loads-too-slowly")
 def test_a_job_that_its_timeout_started_says_how_cold_it_started_and_goes_on_saying_so() -> None:
     spec = reading(percent=80, timeout="30m")
     first = decided(seen_of(spec, {"pictures": dataset(cached=3)}), now=LATER)
-    told = "after 30m it starts with 3% of Dataset pictures cached, 80% was asked for"
+    message = "after 30m it starts with 3% of Dataset pictures cached, 80% was asked for"
     assert (first.admitted, first.data.data_ready) == (True, True)
-    assert (first.data.reason, first.data.message) == (Reason.TIMED_OUT, told)
+    assert (first.data.reason, first.data.message) == (Reason.TIMED_OUT, message)
     conditions = [
-        {"type": type_, "status": "True", "reason": first.reason, "message": told, "lastTransitionTime": NOW}
+        {
+            "type": type_,
+            "status": "True",
+            "reason": first.reason,
+            "message": message,
+            "lastTransitionTime": NOW,
+        }
         for type_ in ("DataReady", "Admitted")
     ]
     for cached in (3, 60, 100):
-        known = TrainingJobStatus.model_validate({"conditions": conditions})
+        status = TrainingJobStatus.model_validate({"conditions": conditions})
         later = Observed(
             spec=spec,
-            status=known,
+            status=status,
             datasets={"pictures": dataset(cached=cached)},
             present=frozenset({"pictures"}),
             created=NOW,
         )
         again = decided(later, now=LATER)
-        assert (again.reason, again.message) == (Reason.TIMED_OUT, told)
-        assert (again.data.reason, again.data.message) == (Reason.TIMED_OUT, told)
+        assert (again.reason, again.message) == (Reason.TIMED_OUT, message)
+        assert (again.data.reason, again.data.message) == (Reason.TIMED_OUT, message)
 
 
-def test_a_timeout_after_enough_was_cached_is_not_told() -> None:
-    seen = seen_of(reading(percent=80, timeout="30m"), {"pictures": dataset(cached=90)})
-    assert decided(seen, now=LATER).data.message == "1 dataset ready"
+def test_a_timeout_after_enough_was_cached_is_not_reported() -> None:
+    observed = seen_of(reading(percent=80, timeout="30m"), {"pictures": dataset(cached=90)})
+    assert decided(observed, now=LATER).data.message == "1 dataset ready"
 
 
 def test_a_dataset_that_is_being_deleted_is_not_called_missing() -> None:
-    seen = Observed(
+    observed = Observed(
         spec=job_spec(),
         status=TrainingJobStatus(),
         present=frozenset({"pictures"}),
         deleting=frozenset({"pictures"}),
     )
-    decision = decided(seen)
+    decision = decided(observed)
     assert decision.reason is Reason.DELETING
     assert "is being deleted" in decision.message
     assert "there is no" not in decision.message
@@ -149,13 +155,16 @@ def test_a_running_job_is_not_taken_back_when_its_data_goes() -> None:
 
 def test_the_users_suspension_takes_back_even_a_running_job() -> None:
     spec = job_spec(runPolicy={"suspend": True})
-    seen = Observed(spec=spec, status=ADMITTED, datasets={"pictures": dataset()})
-    assert decided(seen).admitted is False
-    assert job_headline.headline(seen, decision=decided(seen), outcome=None).state == "Suspended"
+    observed = Observed(spec=spec, status=ADMITTED, datasets={"pictures": dataset()})
+    assert decided(observed).admitted is False
+    assert job_headline.headline(observed, decision=decided(observed), outcome=None).state == "Suspended"
 
 
 def test_a_suspended_job_without_its_dataset_is_suspended_first() -> None:
-    seen = Observed(spec=job_spec(runPolicy={"suspend": True}), status=TrainingJobStatus())
-    found = {one.type: one for one in job_status.findings_of(seen, decision=decided(seen), outcome=None)}
-    assert found["Suspended"].status == "True"
-    assert (found["DataReady"].status, found["DataReady"].reason) == ("False", "DatasetNotFound")
+    observed = Observed(spec=job_spec(runPolicy={"suspend": True}), status=TrainingJobStatus())
+    findings = {
+        finding.type: finding
+        for finding in job_status.findings_of(observed, decision=decided(observed), outcome=None)
+    }
+    assert findings["Suspended"].status == "True"
+    assert (findings["DataReady"].status, findings["DataReady"].reason) == ("False", "DatasetNotFound")

@@ -14,11 +14,11 @@ from tdcs.model.kube_resources import JOBS, PODS, SERVICES, TRAINING_JOBS
 async def restore(jobs: Jobs, saved: Object, *, name: str = "train", status: bool = False) -> None:
     """The namespace is gone, and the job comes back with what a backup stores of it."""
     for kind in (TRAINING_JOBS, JOBS, SERVICES, PODS):
-        for namespace, gone in list(jobs.server.store(kind)):
+        for namespace, name_left in list(jobs.server.store(kind)):
             if namespace == "n":
-                await jobs.server.delete(kind, name=gone, namespace=namespace)
-    kept = {key: saved["metadata"][key] for key in ("labels", "annotations") if key in saved["metadata"]}
-    obj = {**saved, "metadata": {**kept, "name": name, "namespace": "n"}}
+                await jobs.server.delete(kind, name=name_left, namespace=namespace)
+    metadata = {key: saved["metadata"][key] for key in ("labels", "annotations") if key in saved["metadata"]}
+    obj = {**saved, "metadata": {**metadata, "name": name, "namespace": "n"}}
     if not status:
         obj.pop("status", None)
     await jobs.server.create(TRAINING_JOBS, obj=obj)
@@ -129,15 +129,15 @@ def test_children_do_not_inherit_the_marks_of_tools_that_applied_the_job(mark: s
     ]
     for child in (*children, children[0]["spec"]["template"]):
         for field in ("labels", "annotations"):
-            found = child["metadata"][field]
-            assert found.get(mark) in (None, "tdcs")
-            assert marks.items() - {(mark, "x")} <= found.items()
+            inherited = child["metadata"][field]
+            assert inherited.get(mark) in (None, "tdcs")
+            assert marks.items() - {(mark, "x")} <= inherited.items()
 
 
 def test_children_are_left_out_of_backups_unless_their_template_says_otherwise() -> None:
-    made = job_children.job(owner=JOB_OBJECT, spec=job_spec(), role="Worker", suspended=True)
+    job = job_children.job(owner=JOB_OBJECT, spec=job_spec(), role="Worker", suspended=True)
     service = job_children.service(owner=JOB_OBJECT, spec=job_spec())
-    for child in (made, made["spec"]["template"], service):
+    for child in (job, job["spec"]["template"], service):
         assert child["metadata"]["labels"]["velero.io/exclude-from-backup"] == "true"
     template = {
         "metadata": {"labels": {"velero.io/exclude-from-backup": "false"}},

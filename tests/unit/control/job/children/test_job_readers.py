@@ -60,8 +60,8 @@ def test_readers_that_cannot_be_are_refused_with_the_reason(
 
 def test_the_pods_annotation_says_which_workers_read() -> None:
     spec = pipeline()
-    made = job_children.job(owner=JOB_OBJECT, spec=spec, role="Worker", suspended=False)
-    annotations = made["spec"]["template"]["metadata"]["annotations"]
+    job = job_children.job(owner=JOB_OBJECT, spec=spec, role="Worker", suspended=False)
+    annotations = job["spec"]["template"]["metadata"]["annotations"]
     assert json.loads(annotations["tdcs.io/datasets"]) == [
         {"dataset": "n/pictures", "copy": "0", "readers": "0-1"}
     ]
@@ -74,7 +74,7 @@ def pod(index: int, where: str) -> PodView:
 
 
 def test_workers_that_read_nothing_do_not_count_in_locality() -> None:
-    seen = Observed(
+    observed = Observed(
         spec=pipeline(),
         status=TrainingJobStatus(),
         datasets={"pictures": dataset(nodes={"a": 50, "b": 50})},
@@ -83,9 +83,9 @@ def test_workers_that_read_nothing_do_not_count_in_locality() -> None:
         jobs={"Worker": JobView(exists=True, active=3)},
         pods=[pod(0, "a"), pod(1, "b"), pod(2, "far")],
     )
-    data = decisions.data(seen, now=NOW)
-    decision = decisions.decision_of(observed=seen, data=data)
-    status = job_status.status_of(seen, decision=decision, outcome=None, now=NOW)
+    data = decisions.data(observed, now=NOW)
+    decision = decisions.decision_of(observed=observed, data=data)
+    status = job_status.status_of(observed, decision=decision, outcome=None, now=NOW)
     assert (status.locality, status.local_share) == (1.0, 0.5)
     assert len(status.placement) == 3
 
@@ -107,20 +107,20 @@ def test_explain_says_of_a_worker_that_it_reads_no_data() -> None:
     obj["spec"]["workers"] = 2
     obj["spec"]["datasets"][0]["readers"] = "0"
     pods = [worker(0, "a"), worker(1, "b")]
-    found = explain(
+    explanation = explain(
         JobWorld(job=obj, datasets=held(a=100), own_pods=pods, nodes=[node("a"), node("b")], pods=pods)
     )
-    assert "no node holds more" in found.pods[0].sentence
-    assert "reads no data: any node is as good" in found.pods[1].sentence
-    assert "reads no data: any node" in printed(found)
+    assert "no node holds more" in explanation.pods[0].sentence
+    assert "reads no data: any node is as good" in explanation.pods[1].sentence
+    assert "reads no data: any node" in printed(explanation)
 
 
 def test_a_pytorch_job_knows_its_parameter_servers_and_they_get_no_rank() -> None:
     spec = job_spec(framework="PyTorch", roles={"Worker": role(2), "PS": role(2)})
 
-    def variables(which: Any) -> dict[str, str]:
-        found = environment(job="train", namespace="n", spec=spec, role=which)
-        return {one["name"]: one.get("value", "") for one in found}
+    def variables(role: Any) -> dict[str, str]:
+        variables_of = environment(job="train", namespace="n", spec=spec, role=role)
+        return {variable["name"]: variable.get("value", "") for variable in variables_of}
 
     hosts = "train-ps-0.train.n.svc:29500,train-ps-1.train.n.svc:29500"
     assert variables("Worker")["TDCS_PS_HOSTS"] == hosts
@@ -131,7 +131,7 @@ def test_a_pytorch_job_knows_its_parameter_servers_and_they_get_no_rank() -> Non
 def test_the_servers_of_a_pytorch_job_end_with_worker_0() -> None:
     spec = job_spec(framework="PyTorch", roles={"Worker": role(2), "PS": role(1)}, datasets=[])
     done = PodView(name="w0", index="0", node="a", phase="Succeeded", finished=NOW, created=NOW)
-    seen = Observed(
+    observed = Observed(
         spec=spec,
         status=TrainingJobStatus(),
         created=NOW,
@@ -141,8 +141,8 @@ def test_the_servers_of_a_pytorch_job_end_with_worker_0() -> None:
         },
         pods=[done],
     )
-    assert decisions.outcome(seen, now=NOW) is None
+    assert decisions.outcome(observed, now=NOW) is None
     later = "2026-01-01T00:01:00Z"
-    outcome = decisions.outcome(seen, now=later)
+    outcome = decisions.outcome(observed, now=later)
     assert outcome is not None
     assert outcome.succeeded

@@ -1,4 +1,4 @@
-"""The roles of a job: what each framework's pods are told, and whose end is the job's."""
+"""The roles of a job: the environment of each framework's pods, and whose end is the job's."""
 
 import json
 from typing import Any
@@ -26,16 +26,16 @@ def roles(framework: str, *, gpus: int = 1, **more: Any) -> TrainingJobSpec:
     return job_spec(framework=framework, roles=specs, **more)
 
 
-def told(spec: TrainingJobSpec, role: Role) -> dict[str, str]:
+def environment_of(spec: TrainingJobSpec, role: Role) -> dict[str, str]:
     """The variables of a role's pods; those that kubelet takes from the pod's own index as '<index>'."""
     variables = environment(job="train", namespace="n", spec=spec, role=role)
-    return {each["name"]: each.get("value", "<index>") for each in variables}
+    return {variable["name"]: variable.get("value", "<index>") for variable in variables}
 
 
 def test_tensorflow_with_parameter_servers_lists_every_role() -> None:
     spec = roles("TensorFlow", Chief=1, Worker=2, PS=1)
-    found = json.loads(told(spec, "PS")["TF_CONFIG"].replace("$(JOB_COMPLETION_INDEX)", "0"))
-    assert found == {
+    tf_config = json.loads(environment_of(spec, "PS")["TF_CONFIG"].replace("$(JOB_COMPLETION_INDEX)", "0"))
+    assert tf_config == {
         "cluster": {
             "chief": ["train-chief-0.train.n.svc:2222"],
             "worker": ["train-worker-0.train.n.svc:2222", "train-worker-1.train.n.svc:2222"],
@@ -46,8 +46,8 @@ def test_tensorflow_with_parameter_servers_lists_every_role() -> None:
 
 
 def test_pytorch_gets_what_init_process_group_and_torchrun_read() -> None:
-    found = told(roles("PyTorch", Worker=3, gpus=4), "Worker")
-    assert found == {
+    values = environment_of(roles("PyTorch", Worker=3, gpus=4), "Worker")
+    assert values == {
         "MASTER_ADDR": "train-worker-0.train.n.svc",
         "MASTER_PORT": "29500",
         "WORLD_SIZE": "3",
@@ -62,15 +62,15 @@ def test_pytorch_gets_what_init_process_group_and_torchrun_read() -> None:
 
 def test_an_elastic_pytorch_job_meets_at_worker_0_and_has_no_fixed_size() -> None:
     spec = roles("PyTorch", Worker=2, elastic={"minReplicas": 1, "maxReplicas": 4})
-    found = told(spec, "Worker")
-    assert found["PET_NNODES"] == "1:4"
-    assert found["PET_RDZV_ENDPOINT"] == "train-worker-0.train.n.svc:29500"
-    assert not {"WORLD_SIZE", "RANK", "PET_NODE_RANK"} & found.keys()
+    values = environment_of(spec, "Worker")
+    assert values["PET_NNODES"] == "1:4"
+    assert values["PET_RDZV_ENDPOINT"] == "train-worker-0.train.n.svc:29500"
+    assert not {"WORLD_SIZE", "RANK", "PET_NODE_RANK"} & values.keys()
 
 
-def test_horovods_launcher_is_told_the_hosts_and_slots() -> None:
-    found = told(roles("Horovod", Launcher=1, Worker=2, gpus=2), "Launcher")
-    assert found == {
+def test_horovods_launcher_gets_the_hosts_and_slots() -> None:
+    values = environment_of(roles("Horovod", Launcher=1, Worker=2, gpus=2), "Launcher")
+    assert values == {
         "TDCS_WORKER_HOSTS": "train-worker-0.train.n.svc:2,train-worker-1.train.n.svc:2",
         "TDCS_WORKER_SLOTS": "4",
     }
@@ -78,51 +78,51 @@ def test_horovods_launcher_is_told_the_hosts_and_slots() -> None:
 
 def test_every_role_has_a_job_and_only_readers_are_drawn_to_the_data() -> None:
     spec = roles("TensorFlow", Chief=1, Worker=2, PS=3)
-    made = {
+    jobs = {
         role: job_children.job(owner=JOB_OBJECT, spec=spec, role=role, suspended=True)
         for role in spec.by_role()
     }
-    assert {role: (job["metadata"]["name"], job["spec"]["completions"]) for role, job in made.items()} == {
+    assert {role: (job["metadata"]["name"], job["spec"]["completions"]) for role, job in jobs.items()} == {
         "Chief": ("train-chief", 1),
         "PS": ("train-ps", 3),
         "Worker": ("train-worker", 2),
     }
     drawn = {
         role
-        for role, job in made.items()
+        for role, job in jobs.items()
         if "tdcs.io/datasets" in job["spec"]["template"]["metadata"]["annotations"]
     }
     assert drawn == {"Chief", "Worker"}
-    assert all(job["spec"]["template"]["spec"]["volumes"] for job in made.values())
+    assert all(job["spec"]["template"]["spec"]["volumes"] for job in jobs.values())
 
 
 def test_evictions_are_no_failures_but_only_where_the_api_lets_us_say_so() -> None:
     spec = job_spec()
-    made = job_children.job(owner=JOB_OBJECT, spec=spec, role="Worker", suspended=True)
-    assert made["spec"]["podFailurePolicy"]["rules"][0]["action"] == "Ignore"
+    job = job_children.job(owner=JOB_OBJECT, spec=spec, role="Worker", suspended=True)
+    assert job["spec"]["podFailurePolicy"]["rules"][0]["action"] == "Ignore"
     pod = {"restartPolicy": "OnFailure", "containers": [{"name": "main", "image": "train"}]}
     again = job_spec(roles={"Worker": {"template": {"spec": pod}}})
-    made = job_children.job(owner=JOB_OBJECT, spec=again, role="Worker", suspended=True)
-    assert "podFailurePolicy" not in made["spec"]
+    job = job_children.job(owner=JOB_OBJECT, spec=again, role="Worker", suspended=True)
+    assert "podFailurePolicy" not in job["spec"]
 
 
 def test_pods_that_read_nothing_are_labelled_so_that_none_places_them_by_data() -> None:
     spec = roles("TensorFlow", Chief=1, Worker=2, PS=1)
     assert spec.datasets
-    found = {
+    labels_by_role = {
         role: job_children.pod_template(owner=JOB_OBJECT, spec=spec, role=role)["metadata"]["labels"]
         for role in spec.by_role()
     }
-    labels = {role: each.get("tdcs.io/place-by-data") for role, each in found.items()}
+    labels = {role: role_labels.get("tdcs.io/place-by-data") for role, role_labels in labels_by_role.items()}
     assert labels == {"Chief": None, "Worker": None, "PS": "false"}
 
 
 def ending(spec: TrainingJobSpec, *, pods: tuple[PodView, ...] = (), now: str = NOW, **jobs: JobView) -> str:
     """How it ended, in a word."""
     views: dict[Role, JobView] = {role: jobs.get(role.lower(), JobView()) for role in spec.by_role()}
-    seen = Observed(spec=spec, status=TrainingJobStatus(), jobs=views, pods=pods)
-    found = decisions.outcome(seen, now=now)
-    return "goes on" if found is None else "succeeded" if found.succeeded else "failed"
+    observed = Observed(spec=spec, status=TrainingJobStatus(), jobs=views, pods=pods)
+    outcome = decisions.outcome(observed, now=now)
+    return "goes on" if outcome is None else "succeeded" if outcome.succeeded else "failed"
 
 
 DONE = JobView(complete=True)
@@ -150,8 +150,8 @@ ENDINGS: dict[str, tuple[str, str]] = {
 
 @pytest.mark.parametrize("name", ENDINGS)
 def test_the_job_ends_as_its_deciding_role_does(name: str) -> None:
-    found, expected = ENDINGS[name]
-    assert found == expected
+    actual, expected = ENDINGS[name]
+    assert actual == expected
 
 
 def test_the_other_workers_get_time_to_end_by_themselves() -> None:
@@ -170,18 +170,18 @@ def test_whether_worker_0_succeeded_is_read_from_the_completed_indexes(indexes: 
 
 def test_a_limit_that_nobody_asks_for_any_more_is_lifted() -> None:
     limited = job_spec(framework="None", runPolicy={"backoffLimit": 2, "activeDeadlineSeconds": 60})
-    made = job_children.job(owner=JOB_OBJECT, spec=limited, role="Worker", suspended=False)
+    job = job_children.job(owner=JOB_OBJECT, spec=limited, role="Worker", suspended=False)
     lifted = {"spec": {"backoffLimit": 6, "activeDeadlineSeconds": None}}
     lasting = job_spec(framework="None")
-    assert job_children.changes(live=made, spec=lasting, role="Worker", suspended=False) == lifted
-    defaulted = {**made, "spec": {**made["spec"], "backoffLimit": 6, "activeDeadlineSeconds": None}}
+    assert job_children.changes(live=job, spec=lasting, role="Worker", suspended=False) == lifted
+    defaulted = {**job, "spec": {**job["spec"], "backoffLimit": 6, "activeDeadlineSeconds": None}}
     assert job_children.changes(live=defaulted, spec=lasting, role="Worker", suspended=False) == {}
 
 
 def test_a_list_of_pods_that_no_program_could_be_given_is_refused() -> None:
     many = roles("TensorFlow", Chief=1, Worker=1000, PS=1000)
     refusal = too_long(job="a" * 50, namespace="n" * 63, spec=many)
-    value = told(many, "Worker")["TF_CONFIG"]
+    value = environment_of(many, "Worker")["TF_CONFIG"]
     assert "the variable TF_CONFIG, which lists every pod of the job, would have" in refusal
     assert "at most 131072" in refusal
     assert too_long(job="train", namespace="n", spec=roles("TensorFlow", Worker=100)) == ""
@@ -191,13 +191,13 @@ def test_a_list_of_pods_that_no_program_could_be_given_is_refused() -> None:
 
 def test_only_an_elastic_jobs_size_follows() -> None:
     bounds = {"minReplicas": 1, "maxReplicas": 4}
-    made = job_children.job(
+    job = job_children.job(
         owner=JOB_OBJECT, spec=roles("PyTorch", Worker=2, elastic=bounds), role="Worker", suspended=False
     )
     three = roles("PyTorch", Worker=3, elastic=bounds)
-    assert job_children.changes(live=made, spec=three, role="Worker", suspended=False) == {
+    assert job_children.changes(live=job, spec=three, role="Worker", suspended=False) == {
         "spec": {"completions": 3, "parallelism": 3}
     }
     fixed = roles("PyTorch", Worker=3)
-    made = job_children.job(owner=JOB_OBJECT, spec=roles("PyTorch", Worker=2), role="Worker", suspended=False)
-    assert job_children.changes(live=made, spec=fixed, role="Worker", suspended=False) == {}
+    job = job_children.job(owner=JOB_OBJECT, spec=roles("PyTorch", Worker=2), role="Worker", suspended=False)
+    assert job_children.changes(live=job, spec=fixed, role="Worker", suspended=False) == {}

@@ -15,9 +15,9 @@ from tdcs.model.humanize import explain_invalid
 
 def test_tf_config_is_json_once_kubelet_has_put_in_the_index() -> None:
     text = tf_config(job="train", namespace="n", spec=job_spec(), role="Worker")
-    found = json.loads(text.replace("$(JOB_COMPLETION_INDEX)", "1"))
-    assert found["task"] == {"type": "worker", "index": 1}
-    assert found["cluster"]["worker"] == [
+    config = json.loads(text.replace("$(JOB_COMPLETION_INDEX)", "1"))
+    assert config["task"] == {"type": "worker", "index": 1}
+    assert config["cluster"]["worker"] == [
         "train-worker-0.train.n.svc:2222",
         "train-worker-1.train.n.svc:2222",
     ]
@@ -40,12 +40,12 @@ def test_what_the_user_wrote_into_the_template_stays() -> None:
         },
     }
     spec = job_spec(roles={"Worker": {"replicas": 1, "template": template}})
-    made = job_children.pod_template(owner=JOB_OBJECT, spec=spec)
-    assert made["metadata"]["labels"]["app"] == "mine"
-    assert made["metadata"]["annotations"]["note"] == "mine"
-    assert made["spec"]["schedulerName"] == "mine"
-    assert [volume["name"] for volume in made["spec"]["volumes"]] == ["scratch", "data-pictures"]
-    container = made["spec"]["containers"][0]
+    pod = job_children.pod_template(owner=JOB_OBJECT, spec=spec)
+    assert pod["metadata"]["labels"]["app"] == "mine"
+    assert pod["metadata"]["annotations"]["note"] == "mine"
+    assert pod["spec"]["schedulerName"] == "mine"
+    assert [volume["name"] for volume in pod["spec"]["volumes"]] == ["scratch", "data-pictures"]
+    container = pod["spec"]["containers"][0]
     assert [entry for entry in container["env"] if entry["name"] == "TF_CONFIG"] == [
         {"name": "TF_CONFIG", "value": "{}"}
     ]
@@ -64,22 +64,22 @@ def test_the_default_scheduler_places_jobs_where_tdcs_has_none() -> None:
 def test_only_pods_that_read_data_are_placed_by_the_scheduler_that_asks_the_extender() -> None:
     template = {"spec": {"containers": [{"name": "main", "image": "train"}]}}
     roles = {role: {"replicas": 1, "template": template} for role in ("Worker", "Chief", "PS")}
-    asked: list[Role] = ["Worker", "Chief", "PS"]
+    every_role: list[Role] = ["Worker", "Chief", "PS"]
     cases: list[tuple[dict[str, Any], set[str]]] = [({}, {"Worker", "Chief"}), ({"datasets": []}, set())]
     for datasets, readers in cases:
         spec = job_spec(roles=roles, **datasets)
-        for role in asked:
+        for role in every_role:
             pod = job_children.pod_template(owner=JOB_OBJECT, spec=spec, role=role)
             assert ("schedulerName" in pod["spec"]) == (role in readers)
             assert ("tdcs.io/datasets" in pod["metadata"]["annotations"]) == (role in readers)
 
 
 def test_pods_carry_for_a_minute_which_nodes_they_leave_to_larger_ones() -> None:
-    made = job_children.job(owner=JOB_OBJECT, spec=job_spec(), role="Worker", suspended=True)
+    job = job_children.job(owner=JOB_OBJECT, spec=job_spec(), role="Worker", suspended=True)
     now = "2026-01-01T00:00:30Z"
 
     def annotations(
-        leave: set[str], *, live: dict[str, Any] = made, spec: TrainingJobSpec | None = None
+        leave: set[str], *, live: dict[str, Any] = job, spec: TrainingJobSpec | None = None
     ) -> dict[str, str]:
         change = job_children.changes(
             live=live, spec=spec or job_spec(), role="Worker", suspended=False, leave=leave, now=now
@@ -95,18 +95,18 @@ def test_pods_carry_for_a_minute_which_nodes_they_leave_to_larger_ones() -> None
     # The extender, which follows it, does not see the pods of mode Affinity.
     affinity = job_spec(scheduling={"mode": "Affinity"})
     assert "tdcs.io/leave-nodes" not in annotations({"a"}, spec=affinity)
-    assert annotations({"a"}, live={**made, "status": {"startTime": NOW}}) == {}
+    assert annotations({"a"}, live={**job, "status": {"startTime": NOW}}) == {}
 
 
-def test_a_job_that_has_never_started_can_still_be_told_which_copy_to_read() -> None:
-    made = job_children.job(owner=JOB_OBJECT, spec=job_spec(), role="Worker", suspended=True)
+def test_a_job_that_has_never_started_can_still_be_given_another_copy_to_read() -> None:
+    job = job_children.job(owner=JOB_OBJECT, spec=job_spec(), role="Worker", suspended=True)
     change = job_children.changes(
-        live=made, spec=job_spec(), role="Worker", suspended=False, copies={"pictures": "1"}
+        live=job, spec=job_spec(), role="Worker", suspended=False, copies={"pictures": "1"}
     )
     reads = change["spec"]["template"]["metadata"]["annotations"]["tdcs.io/datasets"]
     assert json.loads(reads) == [{"dataset": "n/pictures", "copy": "1"}]
     # Kubernetes refuses any change of the pods of a Job that has started, suspended again or not.
-    live = {**made, "status": {"startTime": NOW}}
+    live = {**job, "status": {"startTime": NOW}}
     for preferred in (None, [{"weight": 1, "preference": {}}]):
         assert job_children.changes(
             live=live,
@@ -119,21 +119,21 @@ def test_a_job_that_has_never_started_can_still_be_told_which_copy_to_read() -> 
 
 
 def test_a_job_that_exists_is_changed_only_where_it_may_be() -> None:
-    made = job_children.job(
+    job = job_children.job(
         owner=JOB_OBJECT, spec=job_spec(), role="Worker", suspended=True, scheduler_name="old"
     )
-    assert job_children.changes(live=made, spec=job_spec(), role="Worker", suspended=True) == {}
+    assert job_children.changes(live=job, spec=job_spec(), role="Worker", suspended=True) == {}
     limited = job_spec(runPolicy={"backoffLimit": 2, "activeDeadlineSeconds": 60})
-    assert job_children.changes(live=made, spec=limited, role="Worker", suspended=False) == {
+    assert job_children.changes(live=job, spec=limited, role="Worker", suspended=False) == {
         "spec": {"suspend": False, "activeDeadlineSeconds": 60}
     }
     # Made by an operator that replaced pods one by one: it goes on so.
-    before = {**made, "metadata": {**made["metadata"], "annotations": {}}}
-    before["spec"] = {key: value for key, value in made["spec"].items() if key != "backoffLimit"}
+    before = {**job, "metadata": {**job["metadata"], "annotations": {}}}
+    before["spec"] = {key: value for key, value in job["spec"].items() if key != "backoffLimit"}
     assert job_children.changes(live=before, spec=limited, role="Worker", suspended=False) == {
         "spec": {"suspend": False, "backoffLimit": 2, "activeDeadlineSeconds": 60}
     }
-    live = {**made, "spec": {**made["spec"], "activeDeadlineSeconds": 60}}
+    live = {**job, "spec": {**job["spec"], "activeDeadlineSeconds": 60}}
     assert job_children.changes(live=live, spec=job_spec(), role="Worker", suspended=True) == {
         "spec": {"activeDeadlineSeconds": None}
     }
@@ -179,9 +179,9 @@ def test_a_template_that_nothing_can_be_added_to_is_an_invalid_spec(
 ) -> None:
     with pytest.raises(ValidationError) as refused:
         with_template(change)
-    told = explain_invalid(refused.value)
-    assert f"template.{field}: " in told
-    assert "Shape" not in told
+    message = explain_invalid(refused.value)
+    assert f"template.{field}: " in message
+    assert "Shape" not in message
 
 
 def test_null_in_a_template_is_the_same_as_nothing() -> None:
@@ -189,46 +189,46 @@ def test_null_in_a_template_is_the_same_as_nothing() -> None:
     spec = {"volumes": None, "initContainers": None, "containers": [empty]}
     nulls = with_template({"metadata": {"labels": None, "annotations": None}, "spec": spec})
     assert job_children.pod_template(owner=JOB_OBJECT, spec=with_template({"metadata": None}))
-    made = job_children.pod_template(owner=JOB_OBJECT, spec=nulls)
-    assert [volume["name"] for volume in made["spec"]["volumes"]] == ["data-pictures"]
-    assert len(made["spec"]["containers"][0]["env"]) == 2
+    template = job_children.pod_template(owner=JOB_OBJECT, spec=nulls)
+    assert [volume["name"] for volume in template["spec"]["volumes"]] == ["data-pictures"]
+    assert len(template["spec"]["containers"][0]["env"]) == 2
 
 
 def test_volumes_of_long_names_stay_apart() -> None:
     uses = [DatasetUse(name="d" * 60 + end, mount_path=f"/{end}") for end in "ab"]
-    found = {job_children.volume_name(use) for use in uses}
-    assert len(found) == 2
-    assert max(map(len, found)) <= 63
+    volume_names = {job_children.volume_name(use) for use in uses}
+    assert len(volume_names) == 2
+    assert max(map(len, volume_names)) <= 63
 
 
 def test_a_job_without_a_framework_gets_no_rendezvous() -> None:
-    made = job_children.pod_template(owner=JOB_OBJECT, spec=job_spec(framework="None"))
-    assert "env" not in made["spec"]["containers"][0]
+    template = job_children.pod_template(owner=JOB_OBJECT, spec=job_spec(framework="None"))
+    assert "env" not in template["spec"]["containers"][0]
 
 
 def test_labels_and_annotations_of_a_job_reach_its_children_and_ours_win() -> None:
-    given = {
+    labels = {
         "team": "vision",
         "tdcs.io/role": "mine",
         "app.kubernetes.io/managed-by": "Helm",
         "kueue.x-k8s.io/queue-name": "gpus",
     }
     notes = {"bill": "vision", "kubectl.kubernetes.io/last-applied-configuration": "{}"}
-    owner = {**JOB_OBJECT, "metadata": {**JOB_OBJECT["metadata"], "labels": given, "annotations": notes}}
+    owner = {**JOB_OBJECT, "metadata": {**JOB_OBJECT["metadata"], "labels": labels, "annotations": notes}}
     pod = {"containers": [{"name": "main", "image": "train"}]}
     template = {"metadata": {"labels": {"team": "speech"}, "annotations": {"own": "1"}}, "spec": pod}
     spec = job_spec(roles={"Worker": {"replicas": 1, "template": template}})
-    made = job_children.job(owner=owner, spec=spec, role="Worker", suspended=True)
+    job = job_children.job(owner=owner, spec=spec, role="Worker", suspended=True)
     ours = job_children.labels_of(job="train", role="Worker")
     ours["velero.io/exclude-from-backup"] = "true"
-    assert made["metadata"]["labels"] == {"team": "vision", **ours}
-    assert made["metadata"]["annotations"] == {
+    assert job["metadata"]["labels"] == {"team": "vision", **ours}
+    assert job["metadata"]["annotations"] == {
         "bill": "vision",
         "tdcs.io/gang": "true",
         "tdcs.io/restart-attempt": "0",
         "tdcs.io/spec-digest": job_children.spec_digest(spec, "Worker"),
     }
-    pods = made["spec"]["template"]["metadata"]
+    pods = job["spec"]["template"]["metadata"]
     assert pods["labels"] == {"team": "speech", **ours}  # the template's own win over the job's
     assert {"bill": "vision", "own": "1"}.items() <= pods["annotations"].items()
     assert not [key for key in pods["annotations"] if key.startswith("kubectl.")]

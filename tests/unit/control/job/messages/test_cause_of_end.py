@@ -1,4 +1,4 @@
-"""The end of a Job is told by the fields of the TrainingJob that decided it."""
+"""The end of a Job names the fields of the TrainingJob that decided it."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def cause(verdict: str, **policy: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("policy", "told"),
+    ("policy", "message"),
     [
         (
             {"failurePolicy": {"restart": "None"}},
@@ -41,8 +41,8 @@ def cause(verdict: str, **policy: Any) -> str:
     ],
     ids=["none", "bound", "old bound", "default"],
 )
-def test_a_limit_names_the_field_that_sets_it(policy: dict[str, Any], told: str) -> None:
-    assert cause(LIMIT, **policy) == told
+def test_a_limit_names_the_field_that_sets_it(policy: dict[str, Any], message: str) -> None:
+    assert cause(LIMIT, **policy) == message
 
 
 def test_a_rule_is_named_by_its_index_in_the_training_job() -> None:
@@ -57,20 +57,20 @@ def test_a_rule_is_named_by_its_index_in_the_training_job() -> None:
     }
     spec = job_spec(roles=roles, runPolicy={"failurePolicy": {"onExitCodes": rules}})
     template = spec.by_role()["Worker"].template
-    made = pod_failure_policy(spec, template)
-    assert made is not None
-    assert [each.get("onExitCodes", {}).get("values") for each in made["rules"]] == [None, [5], [3]]
-    told = cause_of_end(spec, role="Worker", verdict=by_rule(2))
-    assert told == "spec.runPolicy.failurePolicy.onExitCodes[2] fails the job at this exit code"
+    policy = pod_failure_policy(spec, template)
+    assert policy is not None
+    assert [rule.get("onExitCodes", {}).get("values") for rule in policy["rules"]] == [None, [5], [3]]
+    message = cause_of_end(spec, role="Worker", verdict=by_rule(2))
+    assert message == "spec.runPolicy.failurePolicy.onExitCodes[2] fails the job at this exit code"
 
 
 def test_a_disruption_that_ends_the_job_is_no_exit_code() -> None:
-    told = cause(DISRUPTED, failurePolicy={"restart": "None"})
-    assert told == (
+    message = cause(DISRUPTED, failurePolicy={"restart": "None"})
+    assert message == (
         "the cluster ended a pod, and spec.runPolicy.failurePolicy.restart is None, so no pod is restarted"
     )
 
 
 @pytest.mark.parametrize("verdict", [OTHER, by_rule(9), "PodFailurePolicy: in words of a later release"])
-def test_what_no_field_explains_is_told_in_the_words_of_the_job(verdict: str) -> None:
+def test_an_end_that_no_field_explains_quotes_the_job(verdict: str) -> None:
     assert cause(verdict) == verdict

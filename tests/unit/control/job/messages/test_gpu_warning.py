@@ -1,4 +1,4 @@
-"""A job without GPUs in a cluster that has some is told so, once, and runs all the same."""
+"""A job without GPUs in a cluster that has some gets one warning and runs all the same."""
 
 from typing import Any
 

@@ -78,10 +78,10 @@ def test_a_template_that_makes_no_valid_job_is_refused_for_good_by_role_and_fiel
     "detail", [WEBHOOK, POLICY, IMMUTABLE, f"{INVALID}spec.backoffLimit: Invalid value: -1"]
 )
 def test_a_refusal_that_may_pass_does_not_last(detail: str) -> None:
-    found = refusal(raised(detail))
-    assert not found.lasts
-    assert found.message.startswith(REFUSED)
-    assert found.message.endswith(detail.removeprefix(INVALID).replace("spec.template:", "template:"))
+    refused_child = refusal(raised(detail))
+    assert not refused_child.lasts
+    assert refused_child.message.startswith(REFUSED)
+    assert refused_child.message.endswith(detail.removeprefix(INVALID).replace("spec.template:", "template:"))
 
 
 def test_a_missing_right_a_quota_and_a_service_are_said_as_the_server_says_them() -> None:
@@ -99,8 +99,10 @@ def test_a_mount_path_that_a_dataset_has_already_is_said() -> None:
         '[mountPath="/data"]'
     )
     uses = [{"name": "pictures", "mountPath": "/data"}]
-    found = child_refusal_of(raised(detail), job="train", spec=job_spec(datasets=uses))
-    assert found.message.endswith('[mountPath="/data"]; a dataset of the job is mounted at /data already')
+    refused_child = child_refusal_of(raised(detail), job="train", spec=job_spec(datasets=uses))
+    assert refused_child.message.endswith(
+        '[mountPath="/data"]; a dataset of the job is mounted at /data already'
+    )
 
 
 def refusing(jobs: Jobs, detail: str, kind: type[KubeError] = InvalidError) -> None:
@@ -200,8 +202,8 @@ NEEDED: dict[tuple[str, Resource], dict[str, Any]] = {
 def webhook_is_away(jobs: Jobs, verb: str, resource: Resource) -> None:
     """Requests of this kind fail as they do where a webhook has no endpoints."""
 
-    def refuse(asked: str, of: Resource) -> None:
-        if (asked, of) == (verb, resource):
+    def refuse(requested: str, of: Resource) -> None:
+        if (requested, of) == (verb, resource):
             raise UnavailableError(
                 verb=verb,
                 resource=resource,

@@ -72,12 +72,12 @@ TAKEN = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_mounts_that_cannot_work_together_are_named(case: str) -> None:
-    spec, said = REFUSED[case]
+    spec, words = REFUSED[case]
 
-    found = mount_problem(spec)
+    problem = mount_problem(spec)
 
-    assert said in found
-    assert found.startswith("replicaSpecs[Worker].template.spec")
+    assert words in problem
+    assert problem.startswith("replicaSpecs[Worker].template.spec")
 
 
 @pytest.mark.parametrize("case", TAKEN)

@@ -19,7 +19,7 @@ def pod(index: int = 0, **status: Any) -> Object:
     """A pod as the API server sends it."""
     labels = {"tdcs.io/training-job": "train", "tdcs.io/role": "worker", "job-name": "train-worker"}
     env = [{"name": f"VARIABLE_{number}", "value": "x" * 40} for number in range(20)]
-    fields: Object = {f"f:a{one}": {f"f:b{other}": {} for other in range(8)} for one in range(8)}
+    fields: Object = {f"f:a{outer}": {f"f:b{inner}": {} for inner in range(8)} for outer in range(8)}
     return {
         "metadata": {
             "name": f"train-worker-{index}-abcde",
@@ -90,11 +90,11 @@ STATES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("state", STATES)
 def test_what_is_kept_of_a_pod_says_the_same_as_the_pod(state: str) -> None:
     whole = pod(3, **STATES[state])
-    kept = kept_pod(whole)
-    assert pod_view(kept) == pod_view(whole)
-    assert job_pod_of(kept) == job_pod_of(whole)
-    assert kept_pod(kept) == kept
-    assert kept["metadata"]["resourceVersion"] == "3"
+    reduced = kept_pod(whole)
+    assert pod_view(reduced) == pod_view(whole)
+    assert job_pod_of(reduced) == job_pod_of(whole)
+    assert kept_pod(reduced) == reduced
+    assert reduced["metadata"]["resourceVersion"] == "3"
 
 
 def test_a_pod_that_is_new_or_going_is_kept_as_such() -> None:
@@ -109,9 +109,9 @@ def test_a_pod_that_is_new_or_going_is_kept_as_such() -> None:
 def test_a_pod_takes_two_kilobytes_and_a_half_at_most() -> None:
     sent = [json.dumps(pod(index)) for index in range(1_000)]
     tracemalloc.start()
-    kept = [kept_pod(json.loads(text)) for text in sent]
+    reduced = [kept_pod(json.loads(text)) for text in sent]
     gc.collect()
-    taken, _ = tracemalloc.get_traced_memory()
+    used_bytes, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(sent[0]) > 3_500
-    assert taken / len(kept) < 2_500, f"{taken / len(kept):.0f} bytes a pod"
+    assert used_bytes / len(reduced) < 2_500, f"{used_bytes / len(reduced):.0f} bytes a pod"

@@ -116,7 +116,7 @@ class Walk(Jobs):
         uids = {job["metadata"]["uid"] for job in self.server.store(TRAINING_JOBS).values()}
         for resource in (JOBS, WORKLOADS, PROVISIONING_REQUESTS, POD_TEMPLATES):
             for (namespace, name), obj in list(self.server.store(resource).items()):
-                owners = {each["uid"] for each in obj["metadata"].get("ownerReferences") or ()}
+                owners = {reference["uid"] for reference in obj["metadata"].get("ownerReferences") or ()}
                 if owners and not owners & uids:
                     await self.server.delete(resource, name=name, namespace=namespace)
 
@@ -137,7 +137,7 @@ class Walk(Jobs):
                     await self._workload(obj, {"Admitted": "True"}, admissionChecks=[ready])
             elif obj["spec"].get("active", True) and not self._passed_over(obj):
                 waiting.append(obj)
-        for obj in sorted(waiting, key=lambda each: -each["spec"]["priority"]):
+        for obj in sorted(waiting, key=lambda workload: -workload["spec"]["priority"]):
             sets = self._fitting(obj, free=KUEUE_QUOTA - held)
             if sets is None:
                 continue
@@ -145,28 +145,32 @@ class Walk(Jobs):
             check = {"name": "check", "state": "Pending" if waits else "Ready", "message": ""}
             admission = {"clusterQueue": "q", "podSetAssignments": sets}
             admitted = "False" if waits else "True"
-            wanted = {"QuotaReserved": "True", "Admitted": admitted, "Evicted": "False"}
-            made = {**obj, "status": {"admission": admission}}
-            held += assigned_gpus(made)
-            await self._workload(obj, wanted, admission=admission, admissionChecks=[check])
+            statuses = {"QuotaReserved": "True", "Admitted": admitted, "Evicted": "False"}
+            workload_now = {**obj, "status": {"admission": admission}}
+            held += assigned_gpus(workload_now)
+            await self._workload(obj, statuses, admission=admission, admissionChecks=[check])
 
     def _passed_over(self, obj: Object) -> bool:
         """Whether Kueue does not look at a Workload: it is gated, on hold, or pauses."""
-        found = {each["type"]: (each["status"], each["reason"]) for each in conditions_of(obj)}
+        status_by_type = {
+            condition["type"]: (condition["status"], condition["reason"]) for condition in conditions_of(obj)
+        }
         return (
             names.KUEUE_GATED_BY in (obj["metadata"].get("annotations") or {})
-            or found.get("QuotaReserved") == ("False", "OnHold")
-            or found.get("Requeued") == ("False", "PodsReadyTimeout")
+            or status_by_type.get("QuotaReserved") == ("False", "OnHold")
+            or status_by_type.get("Requeued") == ("False", "PodsReadyTimeout")
         )
 
     def _fitting(self, obj: Object, *, free: int) -> list[Object] | None:
         """What Kueue assigns to the pod sets: all pods, or of an elastic gang as many as fit; None: it waits."""
         sets = obj["spec"]["podSets"]
-        counts = {each["name"]: each["count"] for each in sets}
-        gpus = {each["name"]: _gpus_of(each["template"]["spec"]) for each in sets}
+        counts = {pod_set["name"]: pod_set["count"] for pod_set in sets}
+        gpus = {pod_set["name"]: _gpus_of(pod_set["template"]["spec"]) for pod_set in sets}
         while sum(count * gpus[name] for name, count in counts.items()) > free:
             smaller = [
-                each["name"] for each in sets if counts[each["name"]] > each.get("minCount", each["count"])
+                pod_set["name"]
+                for pod_set in sets
+                if counts[pod_set["name"]] > pod_set.get("minCount", pod_set["count"])
             ]
             if not smaller:
                 return None
@@ -174,13 +178,15 @@ class Walk(Jobs):
         return [{"name": name, "count": count, "flavors": {}} for name, count in counts.items()]
 
     def workload_is(self, obj: Object, kind: str) -> bool:
-        return any(each["type"] == kind and each["status"] == "True" for each in conditions_of(obj))
+        return any(
+            condition["type"] == kind and condition["status"] == "True" for condition in conditions_of(obj)
+        )
 
     async def _workload(
-        self, obj: Object, wanted: dict[str, str], *, reason: str = "Walk", **status: Any
+        self, obj: Object, statuses: dict[str, str], *, reason: str = "Walk", **status: Any
     ) -> None:
-        known = {each["type"]: each for each in conditions_of(obj)}
-        made = {
+        old = {condition["type"]: condition for condition in conditions_of(obj)}
+        new = {
             kind: {
                 "type": kind,
                 "status": value,
@@ -188,9 +194,9 @@ class Walk(Jobs):
                 "message": reason,
                 "lastTransitionTime": virtual_now(),
             }
-            for kind, value in wanted.items()
+            for kind, value in statuses.items()
         }
-        patch_ = {"status": {"conditions": list({**known, **made}.values()), **status}}
+        patch_ = {"status": {"conditions": list({**old, **new}.values()), **status}}
         await self.server.merge(WORKLOADS, name=obj["metadata"]["name"], namespace="n", patch=patch_)
 
     # What happens.
@@ -227,13 +233,13 @@ class Walk(Jobs):
             self.kill: 3,
         }
         for action in self.draw.choices(list(actions), weights=list(actions.values()), k=8):
-            if said := await action():
+            if step := await action():
                 self.met[action.__name__] += 1
-                self.steps.append(f"{virtual_now()} {said}")
+                self.steps.append(f"{virtual_now()} {step}")
                 return
 
-    def _one(self, found: list[Any]) -> Any:
-        return self.draw.choice(found) if found else None
+    def _one(self, choices: list[Any]) -> Any:
+        return self.draw.choice(choices) if choices else None
 
     def live(self) -> list[Object]:
         return [job for _, job in sorted(self.server.store(TRAINING_JOBS).items()) if not has_ended(job)]
@@ -280,8 +286,8 @@ class Walk(Jobs):
         return f"{name} ends"
 
     def _pod(self) -> Object | None:
-        found: Object | None = self._one([pod for pod in self.pods() if phase_of(pod) == "Running"])
-        return found
+        running: Object | None = self._one([pod for pod in self.pods() if phase_of(pod) == "Running"])
+        return running
 
     async def fail_pod(self) -> str:
         if (pod := self._pod()) is None:
@@ -321,9 +327,9 @@ class Walk(Jobs):
         return f"node {name} is cordoned"
 
     async def drain(self) -> str:
-        if not (said := await self.cordon()):
+        if not (cordoned := await self.cordon()):
             return ""
-        name = said.split()[1]
+        name = cordoned.split()[1]
         for pod in self.pods():
             if pod["spec"].get("nodeName") == name and phase_of(pod) in {"Running", "Pending"}:
                 await self.evict(pod)
@@ -337,12 +343,12 @@ class Walk(Jobs):
         return f"node {name} is uncordoned"
 
     async def _suspend(self, suspended: bool) -> str:
-        found = [
+        jobs = [
             job["metadata"]["name"]
             for job in self.live()
             if bool((job["spec"].get("runPolicy") or {}).get("suspend")) is not suspended
         ]
-        name = self._one(found)
+        name = self._one(jobs)
         if name is None:
             return ""
         await self.change(name, runPolicy={"suspend": suspended})
@@ -468,8 +474,8 @@ class Walk(Jobs):
             ]
         workers, gpus = self.draw.choice(sizes)
         roles = copy.deepcopy(spec["replicaSpecs"])
-        for each in roles:
-            each["template"]["spec"]["containers"][0]["resources"]["limits"][GPU] = str(gpus)
+        for role in roles:
+            role["template"]["spec"]["containers"][0]["resources"]["limits"][GPU] = str(gpus)
         await self.change(name, workers=workers, replicaSpecs=roles)
         return f"{name}, which waits in Kueue, shall have {workers} x {gpus}"
 
@@ -488,45 +494,45 @@ class Walk(Jobs):
 
     async def _add_nodes(self, count: int) -> list[str]:
         """Nodes come, as far as there may be so many."""
-        made = []
+        added = []
         for _ in range(min(count, MOST_NODES - len(self._came()))):
             self._number += 1
-            made.append(f"x{self._number:03}")
+            added.append(f"x{self._number:03}")
             node = {
                 "metadata": {
-                    "name": made[-1],
-                    "labels": {"kubernetes.io/hostname": made[-1]},
+                    "name": added[-1],
+                    "labels": {"kubernetes.io/hostname": added[-1]},
                     "creationTimestamp": virtual_now(),
                     "generation": 1,
                 },
                 "status": {"allocatable": {GPU: "4", "cpu": "96", "pods": "110"}},
             }
             await self.server.create(NODES, obj=node)
-        return made
+        return added
 
     async def nodes_come(self) -> str:
         """Karpenter sees pods without a node: some come for them, be they too few."""
         if all(pod["spec"].get("nodeName") for pod in self.pods()):
             return ""
-        made = await self._add_nodes(self.draw.randint(1, 2))
-        return f"nodes {made} come" if made else ""
+        added = await self._add_nodes(self.draw.randint(1, 2))
+        return f"nodes {added} come" if added else ""
 
     async def answer_request(self) -> str:
         """The autoscaler answers a ProvisioningRequest: with nodes, be they too few, or with none."""
-        found = self._one([obj for _, obj in sorted(self.server.store(PROVISIONING_REQUESTS).items())])
-        if found is None:
+        request = self._one([obj for _, obj in sorted(self.server.store(PROVISIONING_REQUESTS).items())])
+        if request is None:
             return ""
         answer = self.draw.choice(ANSWERS)
-        made = await self._add_nodes(self.draw.randint(0, 3)) if answer == "Provisioned" else []
-        known = {each["type"]: each for each in conditions_of(found)}
-        known[answer] = {"type": answer, "status": "True", "reason": answer, "message": answer}
-        name = found["metadata"]["name"]
-        patch_ = {"status": {"conditions": list(known.values())}}
+        added = await self._add_nodes(self.draw.randint(0, 3)) if answer == "Provisioned" else []
+        conditions = {condition["type"]: condition for condition in conditions_of(request)}
+        conditions[answer] = {"type": answer, "status": "True", "reason": answer, "message": answer}
+        name = request["metadata"]["name"]
+        patch_ = {"status": {"conditions": list(conditions.values())}}
         await self.server.merge_status(PROVISIONING_REQUESTS, name=name, namespace="n", patch=patch_)
         for namespace, job in list(self.server.store(TRAINING_JOBS)):
             if name == f"trainingjob-{job}":
                 self.context.queue.add(WorkKey(TRAINING_JOBS, namespace, job))
-        return f"{name} is {answer}, nodes {made} come"
+        return f"{name} is {answer}, nodes {added} come"
 
     async def node_goes(self) -> str:
         """A node that came is taken back, with all that is on it."""
@@ -545,10 +551,10 @@ class Walk(Jobs):
         after = self.draw.randint(1, 12)
         await self.start(killed_after=after)
         for _ in range(self.draw.randint(0, 3)):
-            said = await self.draw.choice(
+            step = await self.draw.choice(
                 [self.submit, self.end_job, self.start_pods, self.evict_pod, self.resize]
             )()
-            self.steps.append(f"{virtual_now()} meanwhile {said}")
+            self.steps.append(f"{virtual_now()} meanwhile {step}")
             await self._rounds(3)
         await self.stop()
         await self.start()
@@ -577,30 +583,32 @@ class Walk(Jobs):
         """At every moment: no GPU is taken twice, and nothing failed in the operator."""
         if self.defects:
             raise WrongError("".join(traceback.format_exception(self.defects[0])))
-        taken: Counter[str] = Counter()
+        gpus_by_node: Counter[str] = Counter()
         for pod in self.server.store(PODS).values():
             if phase_of(pod) not in ENDED_PODS and pod["spec"].get("nodeName"):
-                taken[pod["spec"]["nodeName"]] += _gpus_of(pod["spec"])
+                gpus_by_node[pod["spec"]["nodeName"]] += _gpus_of(pod["spec"])
         for (_, node), obj in self.server.store(NODES).items():
             gpus = int(obj["status"]["allocatable"][GPU])
-            if taken[node] > gpus:
-                raise WrongError(f"pods on node {node} have {taken[node]} GPUs of {gpus}")
+            if gpus_by_node[node] > gpus:
+                raise WrongError(f"pods on node {node} have {gpus_by_node[node]} GPUs of {gpus}")
         self._check_quota()
 
     def _check_quota(self) -> None:
         """Pods of jobs in Kueue take no more GPUs than their Workload has quota for."""
-        taken: Counter[str] = Counter()
+        gpus_by_job: Counter[str] = Counter()
         for pod in self.pods():
             if phase_of(pod) not in ENDED_PODS:
-                taken[pod["metadata"]["labels"][names.LABEL_TRAINING_JOB]] += _gpus_of(pod["spec"])
+                gpus_by_job[pod["metadata"]["labels"][names.LABEL_TRAINING_JOB]] += _gpus_of(pod["spec"])
         for job in self._in_kueue():
             name = job["metadata"]["name"]
             obj = self.server.store(WORKLOADS).get(("n", f"trainingjob-{name}"))
             if obj is not None and self.workload_is(obj, "Finished"):
                 continue
             held = 0 if obj is None or not self.workload_is(obj, "QuotaReserved") else assigned_gpus(obj)
-            if taken[name] > held:
-                raise WrongError(f"pods of {name} take {taken[name]} GPUs, and Kueue has given it {held}")
+            if gpus_by_job[name] > held:
+                raise WrongError(
+                    f"pods of {name} take {gpus_by_job[name]} GPUs, and Kueue has given it {held}"
+                )
 
     def check_at_rest(self) -> None:
         """Once nothing changes: pods are those of admitted jobs, gangs are whole, quota is held for what was admitted,
@@ -639,10 +647,10 @@ class Walk(Jobs):
                 raise WrongError(f"{owner} is admitted without quota of its Workload")
             if admitted and self.training_job(owner)["spec"].get("elastic") is None:
                 (pods,) = obj["spec"]["podSets"]
-                wanted = self.job(f"{owner}-worker")["spec"]
-                here = wanted["completions"] * _gpus_of(wanted["template"]["spec"])
-                if (pods["count"], here) != (wanted["completions"], assigned_gpus(obj)):
-                    raise WrongError(f"{owner} asks for {here} GPUs, and has quota for {assigned_gpus(obj)}")
+                job_spec = self.job(f"{owner}-worker")["spec"]
+                gpus = job_spec["completions"] * _gpus_of(job_spec["template"]["spec"])
+                if (pods["count"], gpus) != (job_spec["completions"], assigned_gpus(obj)):
+                    raise WrongError(f"{owner} asks for {gpus} GPUs, and has quota for {assigned_gpus(obj)}")
         self._check_starving()
 
     def _check_starving(self) -> None:
@@ -711,8 +719,8 @@ class Walk(Jobs):
         self.check_at_rest()
         if any(phase_of(pod) not in ENDED_PODS for pod in self.pods()):
             raise WrongError("all jobs have ended, and pods run")
-        if asked := [name for _, name in self.server.store(PROVISIONING_REQUESTS)]:
-            raise WrongError(f"all jobs have ended, and {asked} ask for nodes")
+        if requests := [name for _, name in self.server.store(PROVISIONING_REQUESTS)]:
+            raise WrongError(f"all jobs have ended, and {requests} ask for nodes")
 
 
 def names_suspended(obj: Object) -> bool:
@@ -722,15 +730,15 @@ def names_suspended(obj: Object) -> bool:
 
 def assigned_gpus(obj: Object) -> int:
     """GPUs for which a Workload has quota: so many pods of each set as were assigned, by the set's template."""
-    gpus = {each["name"]: _gpus_of(each["template"]["spec"]) for each in obj["spec"]["podSets"]}
+    gpus = {pod_set["name"]: _gpus_of(pod_set["template"]["spec"]) for pod_set in obj["spec"]["podSets"]}
     sets = ((obj.get("status") or {}).get("admission") or {}).get("podSetAssignments") or ()
-    return sum(each["count"] * gpus[each["name"]] for each in sets)
+    return sum(assignment["count"] * gpus[assignment["name"]] for assignment in sets)
 
 
 def _gpus_of(pod: Object) -> int:
     return sum(
-        int((each.get("resources") or {}).get("limits", {}).get(GPU, 0))
-        for each in pod.get("containers") or ()
+        int((container.get("resources") or {}).get("limits", {}).get(GPU, 0))
+        for container in pod.get("containers") or ()
     )
 
 
@@ -745,7 +753,7 @@ async def walk(seed: int, *, steps: int = STEPS) -> Counter[str]:
         patch("tests.unit.control.jobs.utc_now", virtual_now),
     ):
         random.seed(seed)  # pauses of the operator are random
-        one = Walk(seed)
+        walk_of_seed = Walk(seed)
         for name, value, policy in (
             ("low", -5, "Never"),
             ("urgent", 100, "PreemptLowerPriority"),
@@ -757,23 +765,25 @@ async def walk(seed: int, *, steps: int = STEPS) -> Counter[str]:
                 "value": value,
                 "preemptionPolicy": policy,
             }
-            await one.server.create(PRIORITY_CLASSES, obj=obj)
-        await one.server.create(NAMESPACES, obj={"metadata": {"name": "n"}})
-        async with one:
+            await walk_of_seed.server.create(PRIORITY_CLASSES, obj=obj)
+        await walk_of_seed.server.create(NAMESPACES, obj={"metadata": {"name": "n"}})
+        async with walk_of_seed:
             try:
                 for _ in range(steps):
-                    await one.step()
-                    if one.draw.random() < 0.5:
-                        if await one.rest():
-                            one.check_at_rest()
+                    await walk_of_seed.step()
+                    if walk_of_seed.draw.random() < 0.5:
+                        if await walk_of_seed.rest():
+                            walk_of_seed.check_at_rest()
                     else:
-                        await one._rounds(one.draw.randint(1, 4))
-                await one.finish()
+                        await walk_of_seed._rounds(walk_of_seed.draw.randint(1, 4))
+                await walk_of_seed.finish()
             except WrongError as error:
-                raise WrongError("\n".join([f"seed {seed}: {error}", *one.steps, one._describe()])) from error
-        one.met.update(
+                raise WrongError(
+                    "\n".join([f"seed {seed}: {error}", *walk_of_seed.steps, walk_of_seed._describe()])
+                ) from error
+        walk_of_seed.met.update(
             f"event {event}"
-            for event in set(one.events())
+            for event in set(walk_of_seed.events())
             & {
                 "Preempted",
                 "NotAllPodsPlaced",
@@ -783,7 +793,7 @@ async def walk(seed: int, *, steps: int = STEPS) -> Counter[str]:
                 "NodesCame",
             }
         )
-        return one.met
+        return walk_of_seed.met
 
 
 def main() -> None:
@@ -791,21 +801,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Random walks of the queue.")
     parser.add_argument("--walks", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     logging.disable(logging.CRITICAL)
     met: Counter[str] = Counter()
     wrong, began = [], time.process_time()
-    for seed in range(asked.seed, asked.seed + asked.walks):
+    for seed in range(options.seed, options.seed + options.walks):
         try:
             with contextlib.redirect_stderr(sys.stdout):
                 met.update(virtual_time.run(walk(seed)))
         except Exception as error:
             wrong.append(seed)
             print("".join(traceback.format_exception_only(error))[:20000], flush=True)
-        if (done := seed + 1 - asked.seed) % 25 == 0:
+        if (done := seed + 1 - options.seed) % 25 == 0:
             print(f"{done} walks, wrong: {wrong}", flush=True)
     print(
-        f"{asked.walks} walks, {len(wrong)} wrong {wrong}, {time.process_time() - began:.0f} s of processor time"
+        f"{options.walks} walks, {len(wrong)} wrong {wrong}, {time.process_time() - began:.0f} s of processor time"
     )
     print(", ".join(f"{name}: {count}" for name, count in sorted(met.items())))
     sys.exit(bool(wrong))

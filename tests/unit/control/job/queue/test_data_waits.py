@@ -21,7 +21,7 @@ LARGE = 200 * 10**9
 
 
 @contextlib.asynccontextmanager
-async def taken(**first: Any) -> AsyncIterator[Jobs]:
+async def jobs_at_data(**first: Any) -> AsyncIterator[Jobs]:
     """A Dataset of 200 GB on node a, whose only GPU a job has, and node b whose cache has no room for it."""
     async with Jobs(gpus={"a": 1, "b": 1}) as jobs:
         cache(jobs, "a", "b", capacity=LARGE // 2)
@@ -45,17 +45,17 @@ async def end_first(jobs: Jobs) -> None:
 
 
 async def test_a_job_waits_for_room_at_its_data_until_the_job_there_has_ended_and_says_so() -> None:
-    async with taken(runPolicy={"activeDeadlineSeconds": 300}) as jobs:
+    async with jobs_at_data(runPolicy={"activeDeadlineSeconds": 300}) as jobs:
         await jobs.create(workers=1, datasets=READS)
         await jobs.until(lambda: wait_of(jobs))
         queued = jobs.condition("Queued")
         assert queued["reason"] == jobs.status()["reason"] == "AwaitsRoomAtData"
         assert "room on the nodes with Dataset pictures (a)" in queued["message"]
-        found = wait_of(jobs)
-        assert found["nodes"] == ["a"]
-        assert found["expectedSeconds"] <= found["waitSeconds"] < found["otherSeconds"]
-        assert found["otherWay"] == "Remote"
-        assert found["expectedSeconds"] <= seconds_between(found["since"], found["until"]) <= 1800
+        data_wait = wait_of(jobs)
+        assert data_wait["nodes"] == ["a"]
+        assert data_wait["expectedSeconds"] <= data_wait["waitSeconds"] < data_wait["otherSeconds"]
+        assert data_wait["otherWay"] == "Remote"
+        assert data_wait["expectedSeconds"] <= seconds_between(data_wait["since"], data_wait["until"]) <= 1800
         assert not jobs.pods("train")
         jobs.advance(100)
         await end_first(jobs)
@@ -73,7 +73,7 @@ async def test_a_job_waits_for_room_at_its_data_until_the_job_there_has_ended_an
 
 
 async def test_a_job_starts_elsewhere_when_no_room_came_in_time() -> None:
-    async with taken(runPolicy={"activeDeadlineSeconds": 300}) as jobs:
+    async with jobs_at_data(runPolicy={"activeDeadlineSeconds": 300}) as jobs:
         await jobs.create(workers=1, datasets=READS)
         await jobs.until(lambda: wait_of(jobs))
         jobs.advance(2000)  # the first job runs on all the same
@@ -88,14 +88,14 @@ async def test_a_job_starts_elsewhere_when_no_room_came_in_time() -> None:
 
 
 async def test_a_job_starts_at_once_where_nobody_knows_when_room_comes() -> None:
-    async with taken() as jobs:
+    async with jobs_at_data() as jobs:
         await jobs.create(workers=1, datasets=READS)
         await jobs.until(lambda: jobs.bound("train") == 1)
         assert not wait_of(jobs)
 
 
 async def test_a_new_operator_goes_on_with_the_end_of_the_wait_that_the_status_says() -> None:
-    async with taken(runPolicy={"activeDeadlineSeconds": 300}) as jobs:
+    async with jobs_at_data(runPolicy={"activeDeadlineSeconds": 300}) as jobs:
         await jobs.create(workers=1, datasets=READS)
         await jobs.until(lambda: wait_of(jobs))
         before = wait_of(jobs)
@@ -108,7 +108,7 @@ async def test_a_new_operator_goes_on_with_the_end_of_the_wait_that_the_status_s
 
 
 async def test_a_new_operator_believes_no_end_of_a_wait_that_is_farther_than_any_may_be() -> None:
-    async with taken(runPolicy={"activeDeadlineSeconds": 300}) as jobs:
+    async with jobs_at_data(runPolicy={"activeDeadlineSeconds": 300}) as jobs:
         await jobs.create(workers=1, datasets=READS)
         await jobs.until(lambda: wait_of(jobs))
         await jobs.stop()
@@ -122,7 +122,7 @@ async def test_a_new_operator_believes_no_end_of_a_wait_that_is_farther_than_any
 
 
 async def test_what_a_job_of_the_same_template_ran_says_when_room_comes() -> None:
-    async with taken() as jobs:
+    async with jobs_at_data() as jobs:
         await end_first(jobs)
         status = jobs.training_job("first")["status"]
         status["startTime"] = time_at(seconds_between(EPOCH, status["completionTime"]) - 400)
@@ -148,9 +148,9 @@ def test_only_jobs_that_succeeded_tell_how_long_others_run(ended: str) -> None:
             "suspendedSeconds": 60,
         },
     }
-    kept = kept_job(job)
-    index = JobIndex({("n", "x"): kept})
+    reduced = kept_job(job)
+    index = JobIndex({("n", "x"): reduced})
     expected = 540.0 if ended == "Succeeded" else None
-    assert index.ran("n", kept["template"]) == expected
-    assert index.ran("other", kept["template"]) is None
-    assert kept_job(kept) == kept
+    assert index.ran("n", reduced["template"]) == expected
+    assert index.ran("other", reduced["template"]) is None
+    assert kept_job(reduced) == reduced

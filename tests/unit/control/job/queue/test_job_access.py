@@ -34,9 +34,9 @@ def queue(*waiting: QueuedJob, places: CopyPlaces | None = None, gpus: int = 8, 
 
 def test_of_jobs_at_one_copy_as_many_enter_as_it_has_places() -> None:
     jobs = [job(name, group(1), age=9 - i, access=(request(limit=2),)) for i, name in enumerate("abc")]
-    found = queue(*jobs, job("free", group(1)))
-    assert enters(found) == "a b free"
-    waits = waiting_admission(found, "c")
+    decision = queue(*jobs, job("free", group(1)))
+    assert enters(decision) == "a b free"
+    waits = waiting_admission(decision, "c")
     assert waits.reason is Reason.AT_LIMIT
     assert "Dataset team/m lets 2 jobs read it at once" in waits.message
     assert "team/a, team/b read it; it is the next" in waits.message
@@ -44,21 +44,21 @@ def test_of_jobs_at_one_copy_as_many_enter_as_it_has_places() -> None:
 
 def test_a_second_copy_has_places_of_its_own() -> None:
     jobs = [job(name, group(1), age=9 - i, access=(request(copies=2),)) for i, name in enumerate("abc")]
-    found = queue(*jobs)
-    assert enters(found) == "a b"
-    assert "lets 1 job read each of its 2 copies at once" in waiting_admission(found, "c").message
+    decision = queue(*jobs)
+    assert enters(decision) == "a b"
+    assert "lets 1 job read each of its 2 copies at once" in waiting_admission(decision, "c").message
 
 
 def test_a_job_takes_one_place_at_each_of_its_datasets_however_often_it_mounts_them() -> None:
     places = CopyPlaces()
     places.take(("team", "near"), (request("m"), request("m"), request("k")))
-    found = queue(
+    decision = queue(
         job("a", group(1), access=(request("m", limit=2),)),
         job("b", group(1), access=(request("k"),)),
         places=places,
     )
-    assert enters(found) == "a"
-    assert "team/near reads it" in waiting_admission(found, "b").message
+    assert enters(decision) == "a"
+    assert "team/near reads it" in waiting_admission(decision, "b").message
 
 
 def of_namespace(namespace: str, name: str, *groups: PodGroup, **more: Any) -> QueuedJob:
@@ -66,47 +66,49 @@ def of_namespace(namespace: str, name: str, *groups: PodGroup, **more: Any) -> Q
 
 
 @pytest.mark.parametrize(
-    ("namespace", "said"), [("team", "behind team/first"), ("other", "behind a job of another namespace")]
+    ("namespace", "words"), [("team", "behind team/first"), ("other", "behind a job of another namespace")]
 )
-def test_a_job_waits_behind_one_of_another_namespace_without_its_name(namespace: str, said: str) -> None:
+def test_a_job_waits_behind_one_of_another_namespace_without_its_name(namespace: str, words: str) -> None:
     first = of_namespace(namespace, "first", group(1, 8), age=9)
-    found = queue(first, job("second", group(1, 8), age=1), gpus=4)
-    assert said in waiting_admission(found, "second").message
+    decision = queue(first, job("second", group(1, 8), age=1), gpus=4)
+    assert words in waiting_admission(decision, "second").message
 
 
 @pytest.mark.parametrize(
-    ("namespace", "said"), [("team", "for team/large,"), ("other", "for a job of another namespace,")]
+    ("namespace", "words"), [("team", "for team/large,"), ("other", "for a job of another namespace,")]
 )
-def test_nodes_are_set_aside_for_one_of_another_namespace_without_its_name(namespace: str, said: str) -> None:
+def test_nodes_are_set_aside_for_one_of_another_namespace_without_its_name(
+    namespace: str, words: str
+) -> None:
     large = of_namespace(namespace, "large", group(1, 8), age=9, passed=MAX_PASSES)
-    found = queue(large, job("small", group(1, 1), age=1), gpus=4)
-    assert found.aside
-    assert said in waiting_admission(found, "small").message
+    decision = queue(large, job("small", group(1, 1), age=1), gpus=4)
+    assert decision.aside
+    assert words in waiting_admission(decision, "small").message
 
 
 def test_a_job_says_how_many_wait_before_it_and_who_is_the_last_of_them() -> None:
     busy = CopyPlaces({"team/m": [("team", "x")]})
     jobs = [job(name, group(1), age=9 - i, access=(request(),)) for i, name in enumerate("abc")]
-    found = queue(*jobs, places=busy)
-    assert "2 are before it, the last of them team/b" in waiting_admission(found, "c").message
+    decision = queue(*jobs, places=busy)
+    assert "2 are before it, the last of them team/b" in waiting_admission(decision, "c").message
 
 
 def test_a_job_without_a_place_holds_up_no_other_and_sets_no_nodes_aside() -> None:
     busy = CopyPlaces({"team/m": [("team", "x")]})
-    found = queue(
+    decision = queue(
         job("a", group(8), age=9, passed=1000, access=(request(),)), job("b", group(8)), places=busy
     )
-    assert enters(found) == "b"
-    assert found.aside == frozenset()
+    assert enters(decision) == "b"
+    assert decision.aside == frozenset()
 
 
 def test_a_job_that_was_passed_too_often_keeps_the_next_place_at_each_of_its_datasets() -> None:
     # It needs a place at two datasets; those that need one only would take turns before it forever.
-    both = job("both", group(1), age=9, passed=3, access=(request("m"), request("k")))
+    two_datasets = job("both", group(1), age=9, passed=3, access=(request("m"), request("k")))
     busy = CopyPlaces({"team/k": [("team", "x")]})
-    found = queue(both, job("single", group(1), access=(request("m"),)), places=busy, max_passes=3)
-    assert enters(found) == "nobody"
-    waits = waiting_admission(found, "single")
+    decision = queue(two_datasets, job("single", group(1), access=(request("m"),)), places=busy, max_passes=3)
+    assert enters(decision) == "nobody"
+    waits = waiting_admission(decision, "single")
     assert "the next place at Dataset team/m is kept for team/both" in waits.message
     passed = queue(
         job("both", group(1), age=9, passed=2, access=(request("m"), request("k"))),
@@ -122,13 +124,13 @@ def test_a_job_that_waits_for_gpus_for_long_keeps_one_place_and_not_all(readers:
     big = job("big", group(1, 8), age=9, passed=3, access=(request(limit=3),))
     small = job("small", group(1), access=(request(limit=3),))
     busy = CopyPlaces({"team/m": [("team", str(number)) for number in range(readers)]})
-    found = schedule(
+    decision = schedule(
         waiting=(big, small),
         nodes=Nodes(free=nodes(4, 4), capacity=nodes(8, 8)),
         places=busy,
         max_passes=3,
     )
-    assert enters(found) == expected
+    assert enters(decision) == expected
 
 
 @given(
@@ -151,16 +153,19 @@ def test_never_more_jobs_than_places_and_no_place_is_left_empty(
         for i, (names, gpus, priority) in enumerate(jobs)
     ]
     free = nodes(100)
-    found = schedule(waiting=waiting, nodes=Nodes(free=free, capacity=free), places=CopyPlaces())
+    decision = schedule(waiting=waiting, nodes=Nodes(free=free, capacity=free), places=CopyPlaces())
     for name in "mk":
         readers = [
-            one for one in found.admitted if any(each.dataset == f"team/{name}" for each in one.access)
+            reader
+            for reader in decision.admitted
+            if any(use.dataset == f"team/{name}" for use in reader.access)
         ]
         assert len(readers) <= limit * copies
-    for one in found.waiting:
-        assert one.short is not None
+    for queued in decision.waiting:
+        assert queued.short is not None
         full = sum(
-            any(each.dataset == one.short.dataset for each in other.access) for other in found.admitted
+            any(use.dataset == queued.short.dataset for use in admitted.access)
+            for admitted in decision.admitted
         )
         assert full == limit * copies
 
@@ -170,9 +175,11 @@ def dataset(name: str, *, path: str = "/datasets/p", **access: Any) -> dict[str,
 
 
 def test_a_job_asks_for_places_by_the_limit_of_the_dataset_that_it_names() -> None:
-    known = {("n", "a"): dataset("a", maxConcurrentJobs=2), ("n", "new"): {"spec": {}}}
-    requests = requests_of(namespace="n", datasets=["a", "new", "missing"], dataset_objects=known)
-    assert [(one.dataset, one.limit, one.copies) for one in requests] == [("n/a", 2, 1)]
+    objects = {("n", "a"): dataset("a", maxConcurrentJobs=2), ("n", "new"): {"spec": {}}}
+    requests = requests_of(namespace="n", datasets=["a", "new", "missing"], dataset_objects=objects)
+    assert [
+        (place_request.dataset, place_request.limit, place_request.copies) for place_request in requests
+    ] == [("n/a", 2, 1)]
 
 
 def pictures(jobs: Jobs, **access: Any) -> None:
@@ -263,12 +270,16 @@ def test_no_tenant_of_ten_takes_places_of_another_one_or_hears_its_name(
         )
         for number, (tenant, gpus, passed, limited) in enumerate(jobs)
     ]
-    found = queue(*waiting, gpus=8)
-    for one in found.waiting:
-        said = waiting_admission(found, one.uid).message
+    decision = queue(*waiting, gpus=8)
+    for queued in decision.waiting:
+        message = waiting_admission(decision, queued.uid).message
         assert not [
-            tenant for tenant in range(10) if f"tenant{tenant}" != one.owner and f"tenant{tenant}" in said
+            tenant
+            for tenant in range(10)
+            if f"tenant{tenant}" != queued.owner and f"tenant{tenant}" in message
         ]
-        if one.short is not None and one.short.reason is Reason.AT_LIMIT:
-            own = [each for each in waiting if each.owner == one.owner]
-            assert len(own) > limit, f"{one.key} lacks a place, and its namespace has {len(own)} jobs: {said}"
+        if queued.short is not None and queued.short.reason is Reason.AT_LIMIT:
+            own_jobs = [job_of_tenant for job_of_tenant in waiting if job_of_tenant.owner == queued.owner]
+            assert len(own_jobs) > limit, (
+                f"{queued.key} lacks a place, and its namespace has {len(own_jobs)} jobs: {message}"
+            )

@@ -80,19 +80,19 @@ def test_a_quota_counts_the_pods_that_its_scopes_select(name: str) -> None:
     assert counts(quota({"pods": "1"}, **scope), POD, priority_class=priority_class) is counted
 
 
-def test_what_a_quota_leaves_is_told_in_its_own_words() -> None:
-    left = Allowances({("n", "team"): quota({GPUS: "8", "limits.memory": "20Gi"}, used={GPUS: "5"})})
+def test_a_quota_without_room_is_named_with_what_it_leaves() -> None:
+    allowances = Allowances({("n", "team"): quota({GPUS: "8", "limits.memory": "20Gi"}, used={GPUS: "5"})})
     charges = charges_of(
         quotas=[("team", quota({GPUS: "8", "limits.memory": "20Gi"}))],
         pods=[(2, POD, quota_amounts(POD))],
         priority_class="",
     )
-    told = left.short("n", charges)
-    assert told == f"ResourceQuota team leaves 3 of 8 {GPUS}, its pods ask for 4"
-    assert left.ever("n", charges)
+    message = allowances.short("n", charges)
+    assert message == f"ResourceQuota team leaves 3 of 8 {GPUS}, its pods ask for 4"
+    assert allowances.ever("n", charges)
     more = charges_of(quotas=[("team", {})], pods=[(5, POD, quota_amounts(POD))], priority_class="")
-    assert not left.ever("n", more)
-    assert left.short("other", charges) == ""
+    assert not allowances.ever("n", more)
+    assert allowances.short("other", charges) == ""
 
 
 def waiting(name: str, pods: int, *, age: float = 0, namespace: str = "n", passed: int = 0) -> QueuedJob:
@@ -122,31 +122,31 @@ def line(*members: QueuedJob, used: int, max_passes: int = 64) -> Schedule:
     )
 
 
-def entering(found: Schedule) -> list[str]:
-    return [member.uid for member in found.admitted]
+def entering(decision: Schedule) -> list[str]:
+    return [member.uid for member in decision.admitted]
 
 
 def test_jobs_enter_until_the_quota_is_used_up() -> None:
-    found = line(waiting("a", 3, age=3), waiting("b", 3, age=2), waiting("c", 3, age=1), used=1)
-    assert entering(found) == ["a", "b"]
-    admission = waiting_admission(found, "c")
+    decision = line(waiting("a", 3, age=3), waiting("b", 3, age=2), waiting("c", 3, age=1), used=1)
+    assert entering(decision) == ["a", "b"]
+    admission = waiting_admission(decision, "c")
     assert admission.reason is Reason.QUOTA
     assert f"ResourceQuota team leaves 1 of 8 {GPUS}, its pods ask for 3" in admission.message
 
 
 def test_who_lacks_quota_holds_up_nobody_and_gets_no_nodes_set_aside() -> None:
     rich = waiting("rich", 90, age=1, namespace="other")
-    found = line(waiting("poor", 9, age=9, passed=1000), rich, used=0)
-    assert entering(found) == ["rich"]
-    assert (found.holder, dict(found.passed)) == ("", {})
+    decision = line(waiting("poor", 9, age=9, passed=1000), rich, used=0)
+    assert entering(decision) == ["rich"]
+    assert (decision.holder, dict(decision.passed)) == ("", {})
 
 
 @pytest.mark.failure_mode("quota-too-small-for-gang")
 def test_in_one_namespace_a_job_is_passed_only_so_often() -> None:
     large, small = waiting("large", 8, age=9, passed=1), waiting("small", 1)
-    found = line(large, small, used=2, max_passes=2)
-    assert entering(found) == ["small"]
-    assert found.passed == {"large": 2}
+    decision = line(large, small, used=2, max_passes=2)
+    assert entering(decision) == ["small"]
+    assert decision.passed == {"large": 2}
     closed = line(waiting("large", 8, age=9, passed=2), small, used=2, max_passes=2)
     assert entering(closed) == []
     assert "are kept for n/large" in waiting_admission(closed, "small").message
@@ -159,21 +159,21 @@ async def test_a_gang_waits_for_its_quota_as_it_does_for_nodes() -> None:
     async with Jobs(gpus={"a": 8}) as jobs:
         await jobs.server.create(RESOURCE_QUOTAS, obj=quota({GPUS: "4"}))
 
-        async def used(gpus: int) -> None:
+        async def set_used(gpus: int) -> None:
             """What the API server keeps count of."""
             status = {"status": {"used": {GPUS: str(gpus)}}}
             await jobs.server.merge(RESOURCE_QUOTAS, name="team", namespace="n", patch=status)
 
         await jobs.create("first", workers=3)
         await jobs.until(lambda: jobs.bound("first") == 3)
-        await used(3)
+        await set_used(3)
         await jobs.create("second", workers=3)
         await jobs.until(lambda: jobs.status("second").get("reason") == "QuotaTooSmall")
         assert jobs.status("second")["state"] == "Queued"
         assert f"ResourceQuota team leaves 1 of 4 {GPUS}" in jobs.status("second")["message"]
         assert not jobs.pods("second")
         await jobs.until(lambda: jobs.status("first").get("state") == "Succeeded", kubelet=True)
-        await used(0)
+        await set_used(0)
         await jobs.until(lambda: jobs.bound("second") == 3)
 
 

@@ -57,9 +57,9 @@ async def test_the_words_of_the_scheduler_say_why_a_gang_gave_its_places_back() 
     async with Jobs(gpus={"a": 4, "b": 4}, patience=LONGER) as jobs:
         await half_placed(jobs)
         await jobs.until(lambda: jobs.condition("Admitted").get("reason") == "NotAllPodsPlaced")
-        told = jobs.status()["message"]
-        assert "2 of its 6 pods found no place within 1.5 s (0 nodes fit)" in told
-        assert "the other 4 gave theirs back" in told
+        message = jobs.status()["message"]
+        assert "2 of its 6 pods found no place within 1.5 s (0 nodes fit)" in message
+        assert "the other 4 gave theirs back" in message
         await jobs.until(lambda: jobs.status().get("state") == "Queued" and not jobs.pods("train"))
         await jobs.server.delete(PODS, name="stranger", namespace="else")
         await jobs.until(lambda: jobs.status().get("state") == "Starting")
@@ -101,7 +101,7 @@ async def test_without_gang_a_job_keeps_what_it_has() -> None:
         assert jobs.job("train-worker")["spec"]["suspend"] is False
 
 
-def seen(*pods: PodView, replicas: int = 3, **more: object) -> Observed:
+def observed_of(*pods: PodView, replicas: int = 3, **more: object) -> Observed:
     workers = {"replicas": replicas, "template": {"spec": {"containers": [{"name": "main", "image": "x"}]}}}
     spec = job_spec(**{"framework": "PyTorch", "roles": {"Worker": workers}, **more})
     job = JobView(exists=True, start_time=NOW)
@@ -126,21 +126,24 @@ UNMADE = Unmade(
     role="Worker", count=3, problem=PodProblem(reason="FailedCreate", message="violates PodSecurity")
 )
 SHORT: dict[str, tuple[Observed, int]] = {
-    "a pod that the scheduler refused": (seen(*HOLDS, pod(2, refused=True)), 1),
-    "a pod that was never made": (seen(*HOLDS), 1),
-    "a pod that no scheduler has looked at": (seen(*HOLDS, pod(2)), 1),
-    "a pod that failed, and is about to be made again": (seen(*HOLDS, pod(2, node="a", phase="Failed")), 0),
-    "a pod that has succeeded": (seen(*HOLDS, pod(2, node="a", phase="Succeeded")), 0),
-    "none could be made, and the queue keeps room for them": (replace(seen(), unmade=UNMADE), 3),
-    "none is made": (seen(), 3),
-    "all refused: room is kept for them": (seen(*(pod(i, refused=True) for i in range(3))), 3),
-    "one that is being deleted": (seen(*HOLDS, replace(pod(2), going=True)), 0),
+    "a pod that the scheduler refused": (observed_of(*HOLDS, pod(2, refused=True)), 1),
+    "a pod that was never made": (observed_of(*HOLDS), 1),
+    "a pod that no scheduler has looked at": (observed_of(*HOLDS, pod(2)), 1),
+    "a pod that failed, and is about to be made again": (
+        observed_of(*HOLDS, pod(2, node="a", phase="Failed")),
+        0,
+    ),
+    "a pod that has succeeded": (observed_of(*HOLDS, pod(2, node="a", phase="Succeeded")), 0),
+    "none could be made, and the queue keeps room for them": (replace(observed_of(), unmade=UNMADE), 3),
+    "none is made": (observed_of(), 3),
+    "all refused: room is kept for them": (observed_of(*(pod(i, refused=True) for i in range(3))), 3),
+    "one that is being deleted": (observed_of(*HOLDS, replace(pod(2), going=True)), 0),
     "an elastic job with its smallest number": (
-        seen(*HOLDS, pod(2, refused=True), elastic={"minReplicas": 2, "maxReplicas": 3}),
+        observed_of(*HOLDS, pod(2, refused=True), elastic={"minReplicas": 2, "maxReplicas": 3}),
         0,
     ),
     "an elastic job below its smallest number": (
-        seen(
+        observed_of(
             HOLDS[0], pod(1, refused=True), pod(2, refused=True), elastic={"minReplicas": 2, "maxReplicas": 3}
         ),
         2,
@@ -151,8 +154,8 @@ SHORT: dict[str, tuple[Observed, int]] = {
 @pytest.mark.parametrize("name", SHORT)
 def test_which_pods_a_gang_is_short_of(name: str) -> None:
     observed, missing = SHORT[name]
-    found = short_of(observed)
-    assert (found.missing if found else 0) == missing
+    shortage = short_of(observed)
+    assert (shortage.missing if shortage else 0) == missing
 
 
 @pytest.mark.failure_mode("gang-does-not-fit-scheduler")
@@ -166,12 +169,12 @@ def test_a_gang_that_fails_to_be_placed_again_and_again_pauses_longer_and_longer
         now[0] += 61
         assert requeues.left("u", short=short) == 0
         message = requeues.requeue("u", short=short)
-        rest = requeues.pause_left("u")
-        assert rest is not None
-        assert (told := requeues.admission("u")) is not None
-        assert told.message == message
-        rests.append(rest)
-        now[0] += rest
+        pause = requeues.pause_left("u")
+        assert pause is not None
+        assert (admission := requeues.admission("u")) is not None
+        assert admission.message == message
+        rests.append(pause)
+        now[0] += pause
         assert requeues.admission("u") is None
     assert 15 <= rests[0] <= 30
     assert 900 <= rests[-1] <= 1800
@@ -197,12 +200,12 @@ def test_a_gang_with_pods_of_an_earlier_run_has_its_whole_patience_again() -> No
 def test_a_large_gang_has_its_whole_patience_again_with_each_pod_that_is_made_or_gets_a_node() -> None:
     now = [100.0]
     requeues = Requeues(patience=60, clock=lambda: now[0])
-    observed = seen(pod(0), replicas=1000)
+    observed = observed_of(pod(0), replicas=1000)
     for number in range(1, 20):
         assert requeues.left("u", short=short_of(observed)) == 60
         now[0] += 59
-        made = replace(pod(number), created=f"2026-01-02T03:{number:02}:05Z")
-        observed = replace(observed, pods=(*observed.pods, made))
+        new_pod = replace(pod(number), created=f"2026-01-02T03:{number:02}:05Z")
+        observed = replace(observed, pods=(*observed.pods, new_pod))
     assert requeues.left("u", short=short_of(observed)) == 60
     now[0] += 61
     assert requeues.left("u", short=short_of(observed)) == 0
@@ -232,8 +235,8 @@ async def test_how_often_a_job_was_passed_outlives_the_operator() -> None:
         assert not jobs.pods("small-3")
         for name in ("long", "small-0", "small-1"):
             await jobs.run(name)
-            for each in jobs.pods(name):
-                await jobs.end(each)
+            for running in jobs.pods(name):
+                await jobs.end(running)
         await jobs.until(lambda: jobs.bound("large") == 2)
         assert "passed" not in jobs.status("large")
 

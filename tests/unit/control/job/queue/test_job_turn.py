@@ -111,17 +111,22 @@ async def test_the_nodes_that_are_set_aside_stand_in_the_status_and_outlive_the_
 
 async def test_admission_and_what_the_queue_goes_on_from_are_one_write() -> None:
     async with Jobs(gpus={"a": 4, "b": 4}, max_passes=2, patience=0.3) as jobs:
-        told: list[tuple[Any, ...]] = []
+        writes: list[tuple[Any, ...]] = []
         apply = jobs.server.apply_status
 
         async def noted(resource: Any, *, obj: Object) -> Object:
             if obj["metadata"]["name"] == "big":
                 status = obj["status"]
                 admitted = next(
-                    (one["status"] for one in status.get("conditions", ()) if one["type"] == "Admitted"), ""
+                    (
+                        condition["status"]
+                        for condition in status.get("conditions", ())
+                        if condition["type"] == "Admitted"
+                    ),
+                    "",
                 )
                 queue = status.get("queue") or {}
-                told.append((admitted, queue.get("attempts"), bool(queue.get("setAside"))))
+                writes.append((admitted, queue.get("attempts"), bool(queue.get("setAside"))))
             return await apply(resource, obj=obj)
 
         jobs.server.apply_status = noted  # type: ignore[method-assign]
@@ -133,10 +138,10 @@ async def test_admission_and_what_the_queue_goes_on_from_are_one_write() -> None
             "True",
             None,
             False,
-        ) in told  # nodes are set aside for it no more, and it says so as it is admitted
-        gave_back = [attempts for admitted, attempts, _ in told[told.index(("True", None, False)) :]]
+        ) in writes  # nodes are set aside for it no more, and it says so as it is admitted
+        gave_back = [attempts for admitted, attempts, _ in writes[writes.index(("True", None, False)) :]]
         assert gave_back[-1] == 1
-        assert ("False", None, False) not in told[told.index(("True", None, False)) :]
+        assert ("False", None, False) not in writes[writes.index(("True", None, False)) :]
 
 
 def test_a_turn_is_read_from_the_status_that_says_it() -> None:
@@ -153,8 +158,8 @@ def test_a_turn_is_read_from_the_status_that_says_it() -> None:
     record = record_of(turn)
     assert record is not None
     condition = {"type": "Admitted", "status": "False", "reason": "NotAllPodsPlaced", "message": "no place"}
-    told = record.model_dump(by_alias=True, exclude_none=True, mode="json")
-    job = {"status": {"conditions": [condition], "queue": told}}
+    queue = record.model_dump(by_alias=True, exclude_none=True, mode="json")
+    job = {"status": {"conditions": [condition], "queue": queue}}
     assert known_turn(job, now=NOW, clock=100.0) == turn
     assert record_of(JobTurn(asks=True, admitted=3)) is None
     assert known_turn({"status": {}}, now=NOW, clock=1.0) == JobTurn()
@@ -172,11 +177,11 @@ def test_what_changes_while_a_pass_goes_on_is_kept() -> None:
     )
     turns = Turns(clock=lambda: 0.0, now=lambda: NOW)
     turns.put("u", before)
-    known = turns.copy()
-    decided = known.copy()
+    copied_turns = turns.copy()
+    decided = copied_turns.copy()
     turns.change("u", asks=False)
     decided.change("u", passed=3)
-    turns.take_in(before=known, after=decided)
+    turns.take_in(before=copied_turns, after=decided)
     assert turns.of("u") == JobTurn(asks=False, passed=3)
 
 

@@ -27,8 +27,8 @@ NAME = ("n", "trainingjob-train")
 class Autoscaled(Jobs):
     """Jobs whose operator asks for nodes, on a clock that stands still until a test puts it forward."""
 
-    def __init__(self, **given: Any) -> None:
-        super().__init__(clock=lambda: 1000.0 + self._ahead, **given)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(clock=lambda: 1000.0 + self._ahead, **options)
         self._began = time.time()
 
     def now(self) -> str:
@@ -51,22 +51,25 @@ class Autoscaled(Jobs):
         for key in list(self.server.store(TRAINING_JOBS)):
             self.context.queue.add(WorkKey(TRAINING_JOBS, *key))
 
-    def asked(self, name: str = "train") -> tuple[str | None, str | None]:
+    def request_state(self, name: str = "train") -> tuple[str | None, str | None]:
         """Status and reason of the condition NodesRequested."""
-        found = self.condition("NodesRequested", name)
-        return found.get("status"), found.get("reason")
+        condition = self.condition("NodesRequested", name)
+        return condition.get("status"), condition.get("reason")
 
     def request(self) -> Object | None:
         return self.server.store(PROVISIONING_REQUESTS).get(NAME)
 
     async def answer(self, **conditions: str) -> None:
         """The autoscaler says these conditions True, each with its message."""
-        told = [
+        conditions_now = [
             {"type": kind, "status": "True", "reason": kind, "message": text}
             for kind, text in conditions.items()
         ]
         await self.server.merge_status(
-            PROVISIONING_REQUESTS, name=NAME[1], namespace="n", patch={"status": {"conditions": told}}
+            PROVISIONING_REQUESTS,
+            name=NAME[1],
+            namespace="n",
+            patch={"status": {"conditions": conditions_now}},
         )
         await self.later(0)
 
@@ -75,7 +78,7 @@ async def test_a_gang_is_released_at_once_and_starts_when_its_nodes_come() -> No
     async with Autoscaled(gpus={"a": 1}, provisioning="Release") as jobs:
         await jobs.create(workers=3)
         await jobs.until(lambda: len(jobs.pods("train")) == 3)
-        await jobs.until(lambda: jobs.asked() == ("True", "PodsReleased"))
+        await jobs.until(lambda: jobs.request_state() == ("True", "PodsReleased"))
         assert jobs.condition("Admitted")["status"] == "True"
         await jobs.later(800)  # longer than it has to start, and than pods have to find places
         await jobs.until(lambda: jobs.bound("train") == 1)
@@ -85,7 +88,7 @@ async def test_a_gang_is_released_at_once_and_starts_when_its_nodes_come() -> No
         await jobs.later(500)  # an image is pulled: the time to start counts from when the nodes came
         await jobs.run("train")
         await jobs.until_state("Running")
-        await jobs.until(lambda: jobs.asked() == ("False", "NodesCame"))
+        await jobs.until(lambda: jobs.request_state() == ("False", "NodesCame"))
         await jobs.until(lambda: "queue" not in jobs.status())
         assert (
             "NodesRequested" in "".join(str(event) for event in jobs.events())
@@ -101,7 +104,7 @@ async def test_with_too_few_nodes_all_pods_are_given_back_and_asked_for_again_af
         await jobs.until(lambda: jobs.bound("train") == 2)
         await jobs.later(901)
         await jobs.until(lambda: not jobs.pods("train"))
-        await jobs.until(lambda: jobs.asked() == ("False", "NodesDidNotCome"))
+        await jobs.until(lambda: jobs.request_state() == ("False", "NodesDidNotCome"))
         assert "for 1 of its 3 pods within 900 s" in jobs.condition("NodesRequested")["message"]
         assert jobs.status()["queue"]["nodesAsked"]["tries"] == 1
         # Others have the room meanwhile, also when the pause of a gang that gave its room back is over.
@@ -134,7 +137,7 @@ async def test_a_job_that_fits_is_not_released_and_one_without_data_neither() ->
         await jobs.create("fits", workers=1)
         await jobs.until(lambda: jobs.bound("fits") == 1)
         await jobs.until_state("Waiting", "reads")
-        assert jobs.asked("fits") == jobs.asked("reads") == (None, None)
+        assert jobs.request_state("fits") == jobs.request_state("reads") == (None, None)
         assert not jobs.pods("reads")
 
 
@@ -175,10 +178,10 @@ async def test_a_request_names_the_pods_and_they_use_the_nodes_that_come() -> No
         template = jobs.server.store(POD_TEMPLATES)["n", "train-worker"]["template"]
         assert template["spec"]["containers"][0]["resources"] == {"limits": {GPU: "1"}}
         await jobs.answer(Accepted="it is looked for")
-        await jobs.until(lambda: jobs.asked() == ("True", "Accepted"))
+        await jobs.until(lambda: jobs.request_state() == ("True", "Accepted"))
         assert not jobs.pods("train")
         await jobs.answer(Accepted="", Provisioned="all nodes are there")
-        await jobs.until(lambda: jobs.asked() == ("True", "Provisioned"))
+        await jobs.until(lambda: jobs.request_state() == ("True", "Provisioned"))
         await jobs.add_node("b", gpus=2)
         await jobs.until(lambda: jobs.bound("train") == 3)
         marks = jobs.job("train-worker")["spec"]["template"]["metadata"]["annotations"]
@@ -186,7 +189,7 @@ async def test_a_request_names_the_pods_and_they_use_the_nodes_that_come() -> No
         await jobs.run("train")
         await jobs.until_state("Running")
         await jobs.later(10)
-        await jobs.until(lambda: jobs.asked() == ("False", "NodesCame"))
+        await jobs.until(lambda: jobs.request_state() == ("False", "NodesCame"))
         assert jobs.request() is None
         assert not jobs.server.store(POD_TEMPLATES)
 
@@ -228,7 +231,7 @@ async def test_a_request_that_comes_to_nothing_is_made_again_after_a_pause(
         assert first is not None
         await jobs.answer(**answer)
         await jobs.later(seconds)
-        await jobs.until(lambda: jobs.asked() == ("False", reason))
+        await jobs.until(lambda: jobs.request_state() == ("False", reason))
         assert "it asks again at" in jobs.condition("NodesRequested")["message"]
         assert jobs.request() is None
         await jobs.later(61)
@@ -243,26 +246,26 @@ async def test_a_pass_that_was_decided_before_a_request_failed_does_not_ask_agai
 ) -> None:
     async with Autoscaled(gpus={"a": 1}, provisioning="ProvisioningRequest") as jobs:
         await jobs.create(workers=3)
-        await jobs.until(lambda: jobs.asked()[0] == "True" and jobs.request())
+        await jobs.until(lambda: jobs.request_state()[0] == "True" and jobs.request())
         decide, began, failed = jobs.gangs._decide, threading.Event(), threading.Event()
 
-        def late(*given: Any) -> Any:
-            found = decide(*given)
+        def late(*arguments: Any) -> Any:
+            decision = decide(*arguments)
             began.set()
             failed.wait(30)
-            return found
+            return decision
 
         with monkeypatch.context() as patched:
             patched.setattr(jobs.gangs, "_decide", late)
             jobs.gangs.touch()
             await jobs.until(began.is_set)
             await jobs.answer(Failed="quota of the cloud")
-            await jobs.until(lambda: jobs.asked() == ("False", "ProvisioningFailed"))
+            await jobs.until(lambda: jobs.request_state() == ("False", "ProvisioningFailed"))
         failed.set()
         uid = jobs.server.store(TRAINING_JOBS)["n", "train"]["metadata"]["uid"]
         await jobs.until(lambda: not jobs.gangs._passes.is_running)
         assert not jobs.gangs.turns.of(uid).nodes_since, "it pauses"
-        assert jobs.asked() == ("False", "ProvisioningFailed")
+        assert jobs.request_state() == ("False", "ProvisioningFailed")
         assert jobs.request() is None
 
 
@@ -270,7 +273,7 @@ async def test_a_cluster_without_the_definition_says_what_to_do() -> None:
     async with Autoscaled(gpus={"a": 1}, provisioning="ProvisioningRequest") as jobs:
         apply = jobs.server.apply
 
-        async def without_definition(resource: Resource, **given: Any) -> Object:
+        async def without_definition(resource: Resource, **options: Any) -> Object:
             if resource is PROVISIONING_REQUESTS:
                 raise NotFoundError(
                     verb="apply",
@@ -281,11 +284,11 @@ async def test_a_cluster_without_the_definition_says_what_to_do() -> None:
                     reason="",
                     detail="",
                 )
-            return await apply(resource, **given)
+            return await apply(resource, **options)
 
         jobs.server.apply = without_definition  # type: ignore[method-assign]
         await jobs.create(workers=3)
-        await jobs.until(lambda: jobs.asked() == ("False", "ProvisioningFailed"))
+        await jobs.until(lambda: jobs.request_state() == ("False", "ProvisioningFailed"))
         assert "operator.nodeProvisioning" in jobs.condition("NodesRequested")["message"]
         assert jobs.status()["state"] == "Queued"
 
@@ -300,7 +303,7 @@ async def test_a_request_goes_when_the_job_is_suspended_and_follows_what_it_asks
         )
         await jobs.change(runPolicy={"suspend": True})
         await jobs.until(lambda: jobs.request() is None)
-        await jobs.until(lambda: jobs.asked() == ("False", "NotNeeded"))
+        await jobs.until(lambda: jobs.request_state() == ("False", "NotNeeded"))
 
 
 async def test_no_more_jobs_are_released_than_a_dataset_has_places_for() -> None:
@@ -313,13 +316,13 @@ async def test_no_more_jobs_are_released_than_a_dataset_has_places_for() -> None
         await jobs.create("second", workers=2, datasets=reads)
         await jobs.until(lambda: len(jobs.pods("first")) + len(jobs.pods("second")) >= 2)
         released = "first" if jobs.pods("first") else "second"
-        other = "second" if released == "first" else "first"
-        await jobs.until(lambda: jobs.asked(released) == ("True", "PodsReleased"))
+        waiting = "second" if released == "first" else "first"
+        await jobs.until(lambda: jobs.request_state(released) == ("True", "PodsReleased"))
         for _ in range(20):
             await jobs.later(1)
             await jobs.play()
-        assert jobs.asked(other) == (None, None)
-        assert not jobs.pods(other)
+        assert jobs.request_state(waiting) == (None, None)
+        assert not jobs.pods(waiting)
 
 
 async def test_an_elastic_gang_asks_for_as_few_workers_as_it_starts_with() -> None:
@@ -328,7 +331,7 @@ async def test_an_elastic_gang_asks_for_as_few_workers_as_it_starts_with() -> No
         await jobs.until(jobs.request)
         request = jobs.request()
         assert request is not None
-        assert [each["count"] for each in request["spec"]["podSets"]] == [2]
+        assert [pod_set["count"] for pod_set in request["spec"]["podSets"]] == [2]
         assert "nodes for its 2 pods" in jobs.condition("NodesRequested")["message"]
         await jobs.add_node("b", gpus=2)
         await jobs.until(lambda: jobs.bound("train") == 3)
@@ -338,7 +341,7 @@ async def test_an_elastic_gang_is_released_with_as_few_workers_as_it_starts_with
     async with Autoscaled(gpus={"a": 1}, provisioning="Release") as jobs:
         await jobs.create(workers=5, framework="PyTorch", elastic={"minReplicas": 2, "maxReplicas": 5})
         await jobs.until(lambda: len(jobs.pods("train")) == 2)
-        await jobs.until(lambda: jobs.asked() == ("True", "PodsReleased"))
+        await jobs.until(lambda: jobs.request_state() == ("True", "PodsReleased"))
         await jobs.add_node("b", gpus=1)
         await jobs.until(lambda: jobs.bound("train") == 2)
         await jobs.run("train")

@@ -53,19 +53,19 @@ async def test_a_victim_says_in_its_conditions_who_took_its_place() -> None:
     async with Jobs(gpus={"a": 4}, preempts=True) as jobs:
         await with_classes(jobs)
         await running(jobs, "victim", workers=4)
-        said: list[str] = []
+        messages: list[str] = []
         before = jobs.server.on_change
 
         def note(resource: Resource, obj: Object, deleted: bool) -> None:
-            if not said and jobs.condition("Admitted", "victim").get("reason") == "Preempted":
-                said.append(str(jobs.status("victim")["message"]))
+            if not messages and jobs.condition("Admitted", "victim").get("reason") == "Preempted":
+                messages.append(str(jobs.status("victim")["message"]))
                 assert jobs.status("victim")["state"] == "Queued"
             before(resource, obj, deleted)
 
         jobs.server.on_change = note
         await jobs.create("urgent", workers=1, scheduling={"priorityClassName": "urgent"})
         await jobs.until(lambda: jobs.bound("urgent") == 1)
-        assert said[0].startswith("n/urgent took its place, which has priority 100 (this job has 0)")
+        assert messages[0].startswith("n/urgent took its place, which has priority 100 (this job has 0)")
 
 
 async def test_the_room_that_a_victim_leaves_is_not_given_to_another_job() -> None:
@@ -123,7 +123,7 @@ async def test_a_job_that_was_admitted_a_moment_ago_and_has_no_status_yet_is_und
         jobs.gangs.turns.change(job["metadata"]["uid"], admitted=2)
         del job["status"]
         entries = jobs.gangs._collector.collect()
-        assert [one.key for one in entries.running] == [("n", "train")]
+        assert [running.key for running in entries.running] == [("n", "train")]
         assert not entries.news
 
 
@@ -196,8 +196,8 @@ async def test_a_job_whose_pods_take_an_hour_to_end_gives_way_with_its_grace_per
         await jobs.create("urgent", workers=4, scheduling={"priorityClassName": "urgent"})
         await jobs.until(lambda: jobs.bound("urgent") == 4)
         assert jobs.status("hour")["queue"]["preemptedBy"] == "n/urgent"
-        kept = jobs.job("hour-worker")["spec"]["template"]["spec"]
-        assert kept["terminationGracePeriodSeconds"] == 3600
+        pod_spec = jobs.job("hour-worker")["spec"]["template"]["spec"]
+        assert pod_spec["terminationGracePeriodSeconds"] == 3600
 
 
 async def test_a_job_one_of_whose_pods_finds_no_node_gives_way_with_all_that_is_kept_for_it() -> None:

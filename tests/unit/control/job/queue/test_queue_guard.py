@@ -65,7 +65,7 @@ async def test_an_operator_that_stands_by_admits_no_job_and_the_leader_does() ->
         await asyncio.sleep(4 * queue_passes.PAUSE)
         assert samples(operator)["tdcs_operator_schedule_seconds_count"] == 0
         assert operator.health()["standingBy"] is True
-        lease.given.set()
+        lease.granted.set()
         await eventually_async(
             lambda: samples(operator)["tdcs_operator_schedule_seconds_count"] > 0, deadline=30
         )

@@ -34,17 +34,17 @@ UNREADABLE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 def messages_of(jobs: Jobs, name: str) -> list[str]:
     """All that the status of a job and its conditions say from now on, also what they say for a moment only."""
-    found: list[str] = []
+    messages: list[str] = []
     before = jobs.server.on_change
 
     def note(resource: Resource, obj: Object, deleted: bool) -> None:
         if resource is TRAINING_JOBS and obj["metadata"]["name"] == name:
             status = obj.get("status") or {}
-            found.extend(one.get("message", "") for one in (status, *(status.get("conditions") or ())))
+            messages.extend(part.get("message", "") for part in (status, *(status.get("conditions") or ())))
         before(resource, obj, deleted)
 
     jobs.server.on_change = note
-    return found
+    return messages
 
 
 @pytest.mark.parametrize("name", UNREADABLE)
@@ -172,7 +172,7 @@ async def test_workers_that_get_no_node_in_time_are_given_back_and_asked_for_aga
         await jobs.until(lambda: jobs.bound("train") == 2)
         await jobs.until_running("train")
         runs = {pod["metadata"]["uid"] for pod in jobs.pods("train")}
-        said = messages_of(jobs, "train")
+        messages = messages_of(jobs, "train")
         # They are admitted, and others take their room before the scheduler looks at them.
         await jobs.change("train", workers=4)
         await jobs.until(lambda: jobs.job("train-worker")["spec"]["completions"] == 4, play=False)
@@ -181,8 +181,8 @@ async def test_workers_that_get_no_node_in_time_are_given_back_and_asked_for_aga
         await jobs.until(lambda: len(jobs.pods("train")) == 2)
         assert {pod["metadata"]["uid"] for pod in jobs.pods("train")} == runs
         # While it pauses: then its condition says what it waits for.
-        await jobs.until(lambda: any("2 of its 4 pods found no place" in text for text in said))
-        assert any("the job goes on with the others" in text for text in said)
+        await jobs.until(lambda: any("2 of its 4 pods found no place" in text for text in messages))
+        assert any("the job goes on with the others" in text for text in messages)
         assert jobs.status("train")["state"] == "Running"
         assert jobs.status("train")["replicas"] == 2
         await jobs.server.delete(PODS, name="stranger", namespace="else")
@@ -200,10 +200,10 @@ async def test_an_elastic_gang_that_runs_with_fewer_workers_says_no_more_that_it
         await jobs.server.delete(PODS, name="stranger", namespace="else")
         await jobs.until(lambda: jobs.bound("train") == 3)
         await jobs.until_running()
-        said = messages_of(jobs, "train")
+        messages = messages_of(jobs, "train")
         await jobs.server.delete(PODS, name=jobs.pods()[-1]["metadata"]["name"], namespace="n")
-        await jobs.until(lambda: any("2 of 3 pods run" in text for text in said), play=False)
-        assert not any("tried again" in text for text in said)
+        await jobs.until(lambda: any("2 of 3 pods run" in text for text in messages), play=False)
+        assert not any("tried again" in text for text in messages)
 
 
 @pytest.mark.failure_mode("elastic-job-lacks-room")
@@ -261,8 +261,8 @@ async def test_pods_of_a_small_job_leave_empty_nodes_to_a_gang_that_waits_for_th
         await jobs.create("small", workers=1, gpus=2, **READS)
         await jobs.until(lambda: jobs.bound("small") == 1)
         annotations = jobs.job("small-worker")["spec"]["template"]["metadata"]["annotations"]
-        left = json.loads(annotations["tdcs.io/leave-nodes"])
-        assert left["nodes"] == ["b"]
-        assert 50 < seconds_between(jobs.now(), left["until"]) <= 60
+        leave_nodes = json.loads(annotations["tdcs.io/leave-nodes"])
+        assert leave_nodes["nodes"] == ["b"]
+        assert 50 < seconds_between(jobs.now(), leave_nodes["until"]) <= 60
         # Of a job that has started nothing is kept: what its pods carry changes no more.
         await jobs.until(lambda: not jobs.gangs.nodes_to_leave(jobs.training_job("small"), "Worker"))

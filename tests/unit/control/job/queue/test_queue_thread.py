@@ -29,18 +29,18 @@ class Gate:
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    found, collect = Gate(), Collector.collect
+    gate, collect = Gate(), Collector.collect
 
-    def held(self: Collector) -> Entries:
+    def collect_slowly(self: Collector) -> Entries:
         entries = collect(self)
-        if not found.open.is_set():
-            found.waiting.set()
-            found.open.wait(timeout=60)
+        if not gate.open.is_set():
+            gate.waiting.set()
+            gate.open.wait(timeout=60)
         return entries
 
-    monkeypatch.setattr(Collector, "collect", held)
-    yield found
-    found.open.set()
+    monkeypatch.setattr(Collector, "collect", collect_slowly)
+    yield gate
+    gate.open.set()
 
 
 async def test_a_pass_that_takes_long_holds_up_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,18 +99,18 @@ async def test_a_job_that_has_ended_costs_no_request_any_more() -> None:
         await jobs.create(workers=1, runPolicy={"ttlSecondsAfterFinished": 3600})
         await jobs.until_state("Succeeded", kubelet=True)
         await jobs.until(lambda: len(jobs.context.queue) == 0)
-        asked: list[Any] = []
+        calls: list[Any] = []
         get = jobs.server.get
 
         async def counted(*args: Any, **more: Any) -> Any:
-            asked.append(args)
+            calls.append(args)
             return await get(*args, **more)
 
         jobs.server.get = counted  # type: ignore[method-assign]
-        left = await jobs._reconcile(WorkKey(TRAINING_JOBS, "n", "train"))
-        assert not asked
-        assert left is not None
-        assert 3000 < left <= 3600
+        seconds = await jobs._reconcile(WorkKey(TRAINING_JOBS, "n", "train"))
+        assert not calls
+        assert seconds is not None
+        assert 3000 < seconds <= 3600
         jobs.advance(3600)
         await jobs._reconcile(WorkKey(TRAINING_JOBS, "n", "train"))
         assert ("n", "train") not in jobs.server.store(TRAINING_JOBS)

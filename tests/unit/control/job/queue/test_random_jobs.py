@@ -92,13 +92,13 @@ def test_whatever_a_job_asks_for_the_queue_admits_the_one_next_to_it(seed: int) 
     demands, room, turns = PodDemands(stores=stores), NodeRoom(stores=stores), Turns()
     collector = Collector(stores=stores, demands=demands, room=room, turns=turns)
     entries = collector.collect()
-    found = schedule(
+    decision = schedule(
         waiting=entries.waiting,
         occupants=entries.occupants,
         nodes=Nodes(free=room.free(), capacity=room.capacity(), lasting=room.lasting()),
         allowances=entries.allowances,
     )
-    assert "uid-good" in [job.uid for job in found.admitted]
+    assert "uid-good" in [job.uid for job in decision.admitted]
     assert not any(turn.unreadable for _, turn in turns), list(
         turns
     )  # what cannot be understood was found before
@@ -108,9 +108,9 @@ def test_whatever_a_job_asks_for_the_queue_admits_the_one_next_to_it(seed: int) 
         return
     too_long(job="odd", namespace="n", spec=parsed)
     owner = job_object("odd", spec)
-    for each in parsed.by_role():
-        made = job_children.job(owner=owner, spec=parsed, role=each, suspended=True)
-        job_children.changes(live=made, spec=parsed, role=each, suspended=False)
+    for role_name in parsed.by_role():
+        job = job_children.job(owner=owner, spec=parsed, role=role_name, suspended=True)
+        job_children.changes(live=job, spec=parsed, role=role_name, suspended=False)
 
 
 @pytest.mark.failure_mode("job-values-random")

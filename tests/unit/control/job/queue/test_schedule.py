@@ -34,8 +34,8 @@ def group(count: int, gpus: int = 1, **more: Any) -> PodGroup:
 
 def job(name: str, *groups: PodGroup, age: float = 0, **more: Any) -> QueuedJob:
     """A job whose data is ready; a larger age is an older job."""
-    told = {"priority": 0, "data_ready": True, "passed": 0, **more}
-    return QueuedJob(key=("team", name), uid=name, submitted=-age, groups=groups, **told)
+    fields = {"priority": 0, "data_ready": True, "passed": 0, **more}
+    return QueuedJob(key=("team", name), uid=name, submitted=-age, groups=groups, **fields)
 
 
 def line(
@@ -47,13 +47,13 @@ def line(
     **more: Any,
 ) -> Schedule:
     """The queue on nodes that are empty unless `capacity` says otherwise."""
-    there = Nodes(free=free, capacity=capacity or free, lasting=lasting)
+    nodes_now = Nodes(free=free, capacity=capacity or free, lasting=lasting)
     admitted = [Occupant(key=("team", "admitted"), uid="admitted", priority=0, reserved=reserved)]
-    return schedule(waiting=waiting, occupants=admitted, nodes=there, **more)
+    return schedule(waiting=waiting, occupants=admitted, nodes=nodes_now, **more)
 
 
-def enters(found: Schedule) -> str:
-    return " ".join(member.uid for member in found.admitted) or "nobody"
+def enters(decision: Schedule) -> str:
+    return " ".join(member.uid for member in decision.admitted) or "nobody"
 
 
 @pytest.mark.failure_mode("two-jobs-of-more-than-half")
@@ -62,9 +62,9 @@ def test_of_two_jobs_that_need_more_than_half_one_enters_and_the_other_waits_for
     free = nodes(4, 4)
     assert enters(line(first, second, free=free)) == "first"
     # The first was let in, and none of its pods has a node yet.
-    found = line(second, free=free, reserved=[group(6)])
-    assert enters(found) == "nobody"
-    admission = waiting_admission(found, "second")
+    decision = line(second, free=free, reserved=[group(6)])
+    assert enters(decision) == "nobody"
+    admission = waiting_admission(decision, "second")
     assert (admission.admitted, admission.reason) == (False, Reason.NO_ROOM)
     assert "needs 6 nvidia.com/gpu at once, 2 nvidia.com/gpu free" in admission.message
     assert "position 1 in the queue" in admission.message
@@ -73,9 +73,9 @@ def test_of_two_jobs_that_need_more_than_half_one_enters_and_the_other_waits_for
 def test_priority_comes_before_age() -> None:
     free = nodes(4)
     old, urgent = job("old", group(4), age=9), job("urgent", group(4), priority=10)
-    found = line(old, urgent, free=free)
-    assert enters(found) == "urgent"
-    assert waiting_admission(found, "old").reason is Reason.NO_ROOM
+    decision = line(old, urgent, free=free)
+    assert enters(decision) == "urgent"
+    assert waiting_admission(decision, "old").reason is Reason.NO_ROOM
     held = line(old, urgent, free=nodes(4), capacity=nodes(8), reserved=[group(1)])
     assert "position 2 in the queue; behind team/urgent" in waiting_admission(held, "old").message
 
@@ -83,18 +83,18 @@ def test_priority_comes_before_age() -> None:
 def test_a_job_that_no_node_can_ever_hold_is_not_counted_ahead() -> None:
     giants = [job(f"giant-{number}", group(1, gpus=9), age=9 - number) for number in range(3)]
     before, mine = job("before", group(4), age=2), job("mine", group(4), age=1)
-    found = line(*giants, before, mine, free=nodes(1, 1), capacity=nodes(4, 4))
-    assert waiting_admission(found, "giant-0").reason is Reason.NEVER
-    assert "position 1 in the queue" in waiting_admission(found, "before").message
-    assert "behind" not in waiting_admission(found, "before").message
-    assert "position 2 in the queue; behind team/before" in waiting_admission(found, "mine").message
+    decision = line(*giants, before, mine, free=nodes(1, 1), capacity=nodes(4, 4))
+    assert waiting_admission(decision, "giant-0").reason is Reason.NEVER
+    assert "position 1 in the queue" in waiting_admission(decision, "before").message
+    assert "behind" not in waiting_admission(decision, "before").message
+    assert "position 2 in the queue; behind team/before" in waiting_admission(decision, "mine").message
 
 
 def test_jobs_of_one_second_enter_by_name_however_they_are_found() -> None:
-    one = replace(job("train-1", group(8)), uid="f00d")
-    other = replace(job("train-2", group(8)), uid="beef")
-    for found in (line(one, other, free=nodes(8)), line(other, one, free=nodes(8))):
-        assert enters(found) == one.uid
+    first = replace(job("train-1", group(8)), uid="f00d")
+    second = replace(job("train-2", group(8)), uid="beef")
+    for decision in (line(first, second, free=nodes(8)), line(second, first, free=nodes(8))):
+        assert enters(decision) == first.uid
 
 
 def test_one_node_is_not_called_nodes() -> None:
@@ -112,23 +112,23 @@ def test_one_node_is_not_called_nodes() -> None:
 def test_a_small_job_passes_a_large_one_until_that_was_passed_too_often() -> None:
     free, capacity = nodes(2, 4), nodes(4, 4)
     large, small = job("large", group(8), age=9, passed=2), job("small", group(1))
-    found = line(large, small, free=free, capacity=capacity, max_passes=3)
-    assert enters(found) == "small"
-    assert found.passed == {"large": 3}
+    decision = line(large, small, free=free, capacity=capacity, max_passes=3)
+    assert enters(decision) == "small"
+    assert decision.passed == {"large": 3}
     large = job("large", group(8), age=9, passed=3)
-    found = line(large, small, free=free, capacity=capacity, max_passes=3)
-    assert enters(found) == "nobody"
-    assert (found.holder, found.aside) == ("large", frozenset("ab"))
-    assert "2 nodes are set aside for team/large" in waiting_admission(found, "small").message
+    decision = line(large, small, free=free, capacity=capacity, max_passes=3)
+    assert enters(decision) == "nobody"
+    assert (decision.holder, decision.aside) == ("large", frozenset("ab"))
+    assert "2 nodes are set aside for team/large" in waiting_admission(decision, "small").message
     # Once the nodes have emptied, it enters.
     assert enters(line(large, small, free=capacity, capacity=capacity, holder="large")) == "large"
 
 
 def test_a_job_that_can_never_run_says_so_and_holds_up_nobody() -> None:
     giant = job("giant", group(1, gpus=16), age=9, passed=1000)
-    found = line(giant, job("small", group(1)), free=nodes(8))
-    assert enters(found) == "small"
-    admission = waiting_admission(found, "giant")
+    decision = line(giant, job("small", group(1)), free=nodes(8))
+    assert enters(decision) == "small"
+    admission = waiting_admission(decision, "giant")
     assert admission.reason is Reason.NEVER
     assert "16 nvidia.com/gpu, and the largest node that it may use has 8 nvidia.com/gpu" in admission.message
 
@@ -162,12 +162,12 @@ def test_a_pod_that_no_node_may_run_says_why_with_a_reason_of_its_own() -> None:
 
 def test_a_job_whose_data_is_not_there_may_be_passed_freely() -> None:
     loading = job("loading", group(4), age=9, data_ready=False, passed=1000)
-    found = line(loading, job("small", group(4)), free=nodes(4))
-    assert enters(found) == "small"
-    assert found.passed == {}
+    decision = line(loading, job("small", group(4)), free=nodes(4))
+    assert enters(decision) == "small"
+    assert decision.passed == {}
 
 
-def test_room_that_is_spread_over_too_many_nodes_is_told_as_such() -> None:
+def test_room_spread_over_too_many_nodes_is_reported_as_such() -> None:
     admission = waiting_admission(
         line(job("x", group(2, gpus=4)), free=nodes(2, 2, 4), capacity=nodes(4, 4, 4)), "x"
     )
@@ -190,7 +190,7 @@ def test_pods_run_only_on_their_own_nodes() -> None:
     assert enters(line(job("x", only_b), free=nodes(0, 4))) == "x"
 
 
-def test_who_joins_behind_changes_nothing_of_what_those_before_are_told() -> None:
+def test_a_job_that_joins_behind_changes_no_message_of_those_before_it() -> None:
     free, capacity = nodes(0), nodes(4)
     first, second = job("first", group(4), age=9), job("second", group(4), age=5)
     before = waiting_admission(line(first, second, free=free, capacity=capacity), "second")
@@ -208,18 +208,18 @@ def test_nodes_set_aside_never_hold_up_a_job_of_higher_priority() -> None:
     free, capacity = nodes(4, 0), nodes(4, 4)
     held = line(large, small, free=free, capacity=capacity, max_passes=3)
     assert (enters(held), held.holder) == ("nobody", "large")
-    found = line(
+    decision = line(
         large, small, urgent, free=free, capacity=capacity, max_passes=3, holder="large", aside=held.aside
     )
-    assert enters(found) == "urgent"
-    assert found.holder == "large"
+    assert enters(decision) == "urgent"
+    assert decision.holder == "large"
 
 
 def test_the_job_that_holds_nodes_waits_for_one_of_higher_priority() -> None:
     large = job("large", group(8), age=9, passed=3)
     urgent = job("urgent", group(8), priority=10)
-    found = line(large, urgent, free=nodes(4, 4), max_passes=3, holder="large", aside={"a", "b"})
-    assert enters(found) == "urgent"
+    decision = line(large, urgent, free=nodes(4, 4), max_passes=3, holder="large", aside={"a", "b"})
+    assert enters(decision) == "urgent"
 
 
 @pytest.mark.failure_mode("large-job-passed")
@@ -228,24 +228,26 @@ def test_as_few_nodes_are_set_aside_as_the_pods_need_and_they_are_kept() -> None
     names = [f"n{i:02}" for i in range(16)]
     capacity = {name: {GPU: 8, "cpu": 96_000, "pods": 110} for name in names}
     free = {name: {**capacity[name], GPU: 3 if i < 10 else 0} for i, name in enumerate(names)}
-    found = line(large, free=free, capacity=capacity, max_passes=3)
-    assert len(found.aside) == 8
-    assert found.aside < set(names[:10])
+    decision = line(large, free=free, capacity=capacity, max_passes=3)
+    assert len(decision.aside) == 8
+    assert decision.aside < set(names[:10])
     # Others become free later: the nodes stay the ones that were chosen.
     later = {name: {**capacity[name], GPU: 0 if i < 10 else 7} for i, name in enumerate(names)}
-    again = line(large, free=later, capacity=capacity, max_passes=3, holder=found.holder, aside=found.aside)
-    assert again.aside == found.aside
+    again = line(
+        large, free=later, capacity=capacity, max_passes=3, holder=decision.holder, aside=decision.aside
+    )
+    assert again.aside == decision.aside
 
 
 def test_nodes_with_pods_of_others_are_set_aside_only_when_the_rest_is_not_enough() -> None:
     large = job("large", group(1, gpus=4), age=9, passed=3)
     capacity = nodes(4, 4)
     lasting = {**capacity, "a": {**capacity["a"], GPU: 1}}
-    found = line(large, free=nodes(1, 0), capacity=capacity, lasting=lasting, max_passes=3)
-    assert found.aside == {"b"}
-    both = job("both", group(2, gpus=4), age=9, passed=3)
-    found = line(both, free=nodes(1, 0), capacity=capacity, lasting=lasting, max_passes=3)
-    assert found.aside == {"a", "b"}
+    decision = line(large, free=nodes(1, 0), capacity=capacity, lasting=lasting, max_passes=3)
+    assert decision.aside == {"b"}
+    pair = job("both", group(2, gpus=4), age=9, passed=3)
+    decision = line(pair, free=nodes(1, 0), capacity=capacity, lasting=lasting, max_passes=3)
+    assert decision.aside == {"a", "b"}
 
 
 def elastic(name: str, *, least: int, most: int, **more: Any) -> QueuedJob:
@@ -254,22 +256,22 @@ def elastic(name: str, *, least: int, most: int, **more: Any) -> QueuedJob:
 
 
 def test_an_elastic_job_enters_with_its_smallest_number_and_grows_into_what_is_left() -> None:
-    found = line(elastic("train", least=2, most=8), free=nodes(4, 1))
-    assert enters(found) == "train"
-    assert found.workers == {"train": 5}
-    waiting = waiting_admission(found, "train")
+    decision = line(elastic("train", least=2, most=8), free=nodes(4, 1))
+    assert enters(decision) == "train"
+    assert decision.workers == {"train": 5}
+    waiting = waiting_admission(decision, "train")
     assert waiting.message.startswith("3 more workers wait for room: needs 1 nvidia.com/gpu at once, 0 ")
 
 
 def test_growth_comes_after_jobs_of_its_priority_that_wait_to_start_and_before_lower_ones() -> None:
     grows = elastic("train", least=2, most=6, age=9).growing()
     assert grows is not None
-    found = line(grows, job("equal", group(3)), free=nodes(4))
-    assert enters(found) == "equal"
-    assert found.workers == {"train": 3}
-    found = line(replace(grows, priority=1), job("low", group(3)), free=nodes(4))
-    assert enters(found) == "nobody"
-    assert found.workers == {"train": 6}
+    decision = line(grows, job("equal", group(3)), free=nodes(4))
+    assert enters(decision) == "equal"
+    assert decision.workers == {"train": 3}
+    decision = line(replace(grows, priority=1), job("low", group(3)), free=nodes(4))
+    assert enters(decision) == "nobody"
+    assert decision.workers == {"train": 6}
     # However many workers it grows by, it passes the others once.
     large = job("large", group(8), priority=2)
     assert line(grows, large, free=nodes(4), capacity=nodes(8)).passed == {"large": 1}
@@ -279,26 +281,26 @@ def test_growth_keeps_off_nodes_that_are_set_aside() -> None:
     grows = elastic("train", least=2, most=6, age=9).growing()
     assert grows is not None
     large = job("large", group(8), passed=3)
-    found = line(grows, large, free=nodes(4, 0, 1), capacity=nodes(4, 4, 1), max_passes=3)
-    assert found.aside == {"a", "b"}
-    assert found.workers == {"train": 3}
+    decision = line(grows, large, free=nodes(4, 0, 1), capacity=nodes(4, 4, 1), max_passes=3)
+    assert decision.aside == {"a", "b"}
+    assert decision.workers == {"train": 3}
 
 
 def test_room_off_the_nodes_that_are_set_aside_is_given_once() -> None:
     free, capacity = nodes(1, 1), nodes(4, 4)
     large = job("large", group(1, gpus=2), age=9, passed=3)
     small = [job(name, group(1), age=age) for name, age in (("one", 2), ("two", 1))]
-    found = line(large, *small, free=free, capacity=capacity, max_passes=3)
-    assert len(found.aside) == 1
-    assert enters(found) == "one"
+    decision = line(large, *small, free=free, capacity=capacity, max_passes=3)
+    assert len(decision.aside) == 1
+    assert enters(decision) == "one"
 
 
 def test_a_job_leaves_empty_nodes_to_a_gang_of_whole_nodes_that_waits() -> None:
     small, large = job("small", group(1, gpus=2)), job("large", group(3, gpus=8), age=1)
     free, capacity = nodes(8, 8, 4), nodes(8, 8, 8)
-    found = line(small, large, free=free, capacity=capacity)
-    assert enters(found) == "small"
-    assert found.leave == {"small": {2: frozenset("ab")}}
+    decision = line(small, large, free=free, capacity=capacity)
+    assert enters(decision) == "small"
+    assert decision.leave == {"small": {2: frozenset("ab")}}
     assert line(small, free=free, capacity=capacity).leave == {}
     asleep = replace(large, data_ready=False)
     assert line(small, asleep, free=free, capacity=capacity).leave == {}
@@ -314,9 +316,9 @@ def test_pods_leave_the_nodes_that_are_set_aside_unless_their_job_is_more_urgent
     starved = job("starved", group(3, gpus=8), age=9, passed=64)
     small = job("small", group(1, gpus=2), group(1, gpus=1))
     free, capacity = nodes(8, 5, 4, 3), nodes(8, 8, 8, 8)
-    found = line(starved, small, free=free, capacity=capacity)
-    assert (enters(found), found.holder, found.aside) == ("small", "starved", frozenset("abc"))
-    assert found.leave == {"small": {2: frozenset("abc"), 1: frozenset("abc")}}
+    decision = line(starved, small, free=free, capacity=capacity)
+    assert (enters(decision), decision.holder, decision.aside) == ("small", "starved", frozenset("abc"))
+    assert decision.leave == {"small": {2: frozenset("abc"), 1: frozenset("abc")}}
     urgent = replace(small, priority=1)
     assert line(starved, urgent, free=free, capacity=capacity, holder="starved", aside="abc").leave == {}
 
@@ -329,9 +331,9 @@ def test_of_many_nodes_to_leave_those_that_are_set_aside_are_named_first() -> No
     halves = {name: {GPU: 4, "cpu": 96_000, "pods": 110} for name in [*begun, *map(str, range(18))]}
     free = {**empty, **halves}
     capacity = {name: {**amounts, GPU: 8} for name, amounts in free.items()}
-    found = line(starved, wide, small, free=free, capacity=capacity)
-    assert (enters(found), found.aside) == ("small", begun)
-    assert found.leave["small"][2] == begun | set(sorted(empty)[: LEAVE_MOST - 2])
+    decision = line(starved, wide, small, free=free, capacity=capacity)
+    assert (enters(decision), decision.aside) == ("small", begun)
+    assert decision.leave["small"][2] == begun | set(sorted(empty)[: LEAVE_MOST - 2])
 
 
 def test_nodes_and_running_jobs_are_looked_at_once_however_many_jobs_are_admitted() -> None:
@@ -352,10 +354,12 @@ def test_nodes_and_running_jobs_are_looked_at_once_however_many_jobs_are_admitte
 
     small = [job(f"small-{number}", group(1, gpus=2)) for number in range(5)]
     free, capacity = nodes(8, 8, 8, 4), nodes(8, 8, 8, 8)
-    found = line(*small, free=free, capacity=Capacity(capacity), running=cast("list[QueuedJob]", [Running()]))
-    assert len(found.admitted) == 5
+    decision = line(
+        *small, free=free, capacity=Capacity(capacity), running=cast("list[QueuedJob]", [Running()])
+    )
+    assert len(decision.admitted) == 5
     # The first two fill the node that is begun; the third begins an empty one.
-    assert found.leave == {
+    assert decision.leave == {
         "small-0": {2: frozenset("abc")},
         "small-1": {2: frozenset("abc")},
         "small-2": {2: frozenset("abc")},
@@ -377,8 +381,8 @@ def test_an_elastic_job_grows_in_one_step_however_many_workers_it_asks_for(
 
     monkeypatch.setattr(RoomTable, "_rooms", counted)
     free = {f"n{number:04}": {GPU: 8, "cpu": 96_000, "pods": 110} for number in range(200)}
-    found = line(*(elastic(f"train-{i}", least=1, most=1000, age=i) for i in range(8)), free=free)
-    assert sum(found.workers.values()) == 1600
+    decision = line(*(elastic(f"train-{i}", least=1, most=1000, age=i) for i in range(8)), free=free)
+    assert sum(decision.workers.values()) == 1600
     assert len(looks) < 100  # and not one for each of 1,600 workers
 
 
@@ -392,9 +396,9 @@ def test_quota_bounds_growth_in_one_step() -> None:
         charges=(replace(charge, takes={f"requests.{GPU}": 2}),),
         growth=replace(grows.growth, charges=(charge,)),
     )
-    found = line(grows, free=nodes(64), allowances=Allowances(quotas))
-    assert found.workers == {"train": 5}
-    assert waiting_admission(found, "train").reason is Reason.QUOTA
+    decision = line(grows, free=nodes(64), allowances=Allowances(quotas))
+    assert decision.workers == {"train": 5}
+    assert waiting_admission(decision, "train").reason is Reason.QUOTA
 
 
 def test_of_jobs_that_wait_each_demand_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,50 +413,52 @@ def test_of_jobs_that_wait_each_demand_is_looked_at_once(monkeypatch: pytest.Mon
     jobs = [job(f"job-{number:04}", group(8, gpus=1 + number % 4), age=number) for number in range(2000)]
     capacity = {f"n{number}": {GPU: 8, "cpu": 96_000, "pods": 110} for number in range(9)}
     full = {name: {**amounts, GPU: 0} for name, amounts in capacity.items()}
-    found = line(*jobs, free=full, capacity=capacity)
-    assert len(found.waiting) == 2000
+    decision = line(*jobs, free=full, capacity=capacity)
+    assert len(decision.waiting) == 2000
     assert len(looks) <= 2 * 4
 
 
-def of(team: str, found: QueuedJob) -> QueuedJob:
+def of(team: str, queued: QueuedJob) -> QueuedJob:
     """The same job of another namespace."""
-    return replace(found, key=(team, found.key[1]))
+    return replace(queued, key=(team, queued.key[1]))
 
 
 def test_of_two_namespaces_the_one_with_less_of_the_cluster_enters_first() -> None:
     many = [of("many", job(f"m{number}", group(1), age=9 - number)) for number in range(4)]
-    one = of("one", job("one", group(1)))
+    single = of("one", job("one", group(1)))
     fair = Shares(used={"many": {GPU: 2}})
-    assert enters(line(*many, one, free=nodes(1), capacity=nodes(8))) == "m0"
-    assert enters(line(*many, one, free=nodes(1), capacity=nodes(8), shares=fair)) == "one"
-    assert enters(line(*many, one, free=nodes(3), capacity=nodes(8), shares=Shares(used={}))) == "m0 one m1"
+    assert enters(line(*many, single, free=nodes(1), capacity=nodes(8))) == "m0"
+    assert enters(line(*many, single, free=nodes(1), capacity=nodes(8), shares=fair)) == "one"
+    assert (
+        enters(line(*many, single, free=nodes(3), capacity=nodes(8), shares=Shares(used={}))) == "m0 one m1"
+    )
     weighted = Shares(used={"many": {GPU: 2}}, weights={"many": 4.0, "one": 1.0})
-    assert enters(line(*many, one, free=nodes(1), capacity=nodes(8), shares=weighted)) == "one"
+    assert enters(line(*many, single, free=nodes(1), capacity=nodes(8), shares=weighted)) == "one"
     weighted = Shares(used={"many": {GPU: 2}, "one": {GPU: 1}}, weights={"many": 4.0})
-    assert enters(line(*many, one, free=nodes(1), capacity=nodes(8), shares=weighted)) == "m0"
+    assert enters(line(*many, single, free=nodes(1), capacity=nodes(8), shares=weighted)) == "m0"
 
 
 def test_jobs_that_cannot_start_take_no_turn_of_their_namespace() -> None:
     asleep = [of("many", job(f"m{n}", group(4), age=9, data_ready=False)) for n in range(4)]
-    ready, other = of("many", job("ready", group(1), age=2)), of("one", job("one", group(1), age=1))
-    found = line(*asleep, ready, other, free=nodes(1), capacity=nodes(8), shares=Shares(used={}))
-    assert enters(found) == "ready"
+    ready, only = of("many", job("ready", group(1), age=2)), of("one", job("one", group(1), age=1))
+    decision = line(*asleep, ready, only, free=nodes(1), capacity=nodes(8), shares=Shares(used={}))
+    assert enters(decision) == "ready"
 
 
 def test_a_growing_job_takes_turns_with_the_namespaces_that_wait() -> None:
     grows = of("many", elastic("train", least=1, most=8, age=9))
-    others = [of("one", job(f"o{number}", group(1), age=number)) for number in range(3)]
-    found = line(grows, *others, free=nodes(4), capacity=nodes(8), shares=Shares(used={}))
-    assert enters(found) == "train o2 o1"
-    assert found.workers == {"train": 2}  # so that each of them has half
+    waiting = [of("one", job(f"o{number}", group(1), age=number)) for number in range(3)]
+    decision = line(grows, *waiting, free=nodes(4), capacity=nodes(8), shares=Shares(used={}))
+    assert enters(decision) == "train o2 o1"
+    assert decision.workers == {"train": 2}  # so that each of them has half
 
 
 def test_whoever_is_more_urgent_than_the_job_with_nodes_set_aside_uses_them_in_any_namespace() -> None:
     large = of("a", job("large", group(8), age=9, passed=3))
     urgent, small = of("b", job("urgent", group(4), priority=10)), of("c", job("small", group(1), age=8))
     fair = Shares(used={"b": {GPU: 8}})
-    found = line(
+    decision = line(
         large, urgent, small,
         free=nodes(4, 0), capacity=nodes(4, 4), max_passes=3, holder="large", aside="ab", shares=fair,
     )  # fmt: skip
-    assert (enters(found), found.holder) == ("urgent", "large")
+    assert (enters(decision), decision.holder) == ("urgent", "large")

@@ -11,8 +11,8 @@ async def avoids(jobs: Jobs, node: str) -> None:
     """The job waits, suspended, and avoids a node, as after two failures there."""
     await jobs.change(runPolicy={"suspend": True})
     await jobs.until_state("Suspended")
-    known = {"avoidedNodes": [node], "nodeFailures": [{"node": node, "failures": 2}]}
-    await jobs.server.merge_status(TRAINING_JOBS, name="train", namespace="n", patch={"status": known})
+    status = {"avoidedNodes": [node], "nodeFailures": [{"node": node, "failures": 2}]}
+    await jobs.server.merge_status(TRAINING_JOBS, name="train", namespace="n", patch={"status": status})
 
 
 @pytest.mark.failure_mode("nodes-go-while-job-avoids-one")
@@ -38,8 +38,8 @@ async def test_a_job_that_waits_for_other_nodes_than_the_avoided_one_says_so_unt
         await jobs.server.merge(NODES, name="a", patch={"spec": {"unschedulable": None}})
         await jobs.change(runPolicy={"suspend": False})
         await jobs.until_state("Queued")
-        said = jobs.status()["message"]
-        assert "without node a, where the job failed repeatedly (status.nodeFailures)" in said
+        message = jobs.status()["message"]
+        assert "without node a, where the job failed repeatedly (status.nodeFailures)" in message
         assert jobs.status()["avoidedNodes"] == ["a"]
         await jobs.server.delete(NODES, name="b")
         await again(jobs, workers=1, before=before)

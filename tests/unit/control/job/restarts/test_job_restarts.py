@@ -311,7 +311,7 @@ async def test_in_kueue_a_job_that_does_not_run_in_time_returns_its_quota_and_ba
         for count, pause in ((1, 60), (2, 120), (3, 240)):
             await not_in_time(jobs, kueue, changed=1000 + count)
             status = kueue.workload()["status"]
-            evicted = next(each for each in status["conditions"] if each["type"] == "Evicted")
+            evicted = next(condition for condition in status["conditions"] if condition["type"] == "Evicted")
             assert evicted["reason"] == "PodsReadyTimeout"
             assert "it did not run within 60 s (runPolicy.startTimeoutSeconds)" in evicted["message"]
             state = status["requeueState"]
@@ -323,9 +323,9 @@ async def test_in_kueue_a_job_that_does_not_run_in_time_returns_its_quota_and_ba
             assert kueue.condition("Requeued") == "False"
             await jobs.stop()
             await jobs.start()
-            left = seconds_between(jobs.now(), state["requeueAt"])
-            assert pause - 60 < left <= pause
-            jobs.advance(left - 20)
+            seconds = seconds_between(jobs.now(), state["requeueAt"])
+            assert pause - 60 < seconds <= pause
+            jobs.advance(seconds - 20)
             await jobs.change(runPolicy={"ttlSecondsAfterFinished": 2000 + count})
             await jobs.until(lambda: len(jobs.context.queue) == 0)
             assert kueue.condition("Requeued") == "False"

@@ -59,16 +59,16 @@ LIMIT = "BackoffLimitExceeded: x"
 def test_pods_that_their_job_ended_do_not_fail_it_by_their_exit_code(
     verdict: str, rule: dict[str, Any]
 ) -> None:
-    own, ended = failed_pod(0, code=1, at=5), failed_pod(1, code=143, at=3, going=True)
-    seen = seen_with(own, ended, verdict=verdict, rule=rule)
-    restart = restart_of(seen)
+    failed, ended = failed_pod(0, code=1, at=5), failed_pod(1, code=143, at=3, going=True)
+    observed = seen_with(failed, ended, verdict=verdict, rule=rule)
+    restart = restart_of(observed)
     assert restart is not None
     assert restart.failed_node == "a"
     assert restart.counts
     assert "worker 0" in restart.message
-    said = last_failure(seen)
-    assert said is not None
-    assert "train-worker-0-x" in said.text
+    message = last_failure(observed)
+    assert message is not None
+    assert "train-worker-0-x" in message.text
 
 
 @pytest.mark.parametrize("verdict", [LIMIT, "PodFailurePolicy: x", ""])
@@ -76,11 +76,11 @@ def test_a_pod_that_fails_by_itself_with_such_a_code_ends_the_job_whatever_faile
     verdict: str,
 ) -> None:
     rule = {"action": "FailJob", "values": [42]}
-    own = [failed_pod(0, code=1, at=5), failed_pod(1, code=42, at=7)]
-    assert restart_of(seen_with(*own, verdict=verdict, rule=rule)) is None
-    gone = seen_with(failed_pod(0, code=1, at=5), verdict="PodFailurePolicy: x", rule=rule)
-    assert restart_of(gone) is None  # the Job knew the pod, which is gone
-    end = outcome(gone, now=NOW)
+    failed = [failed_pod(0, code=1, at=5), failed_pod(1, code=42, at=7)]
+    assert restart_of(seen_with(*failed, verdict=verdict, rule=rule)) is None
+    without_pod = seen_with(failed_pod(0, code=1, at=5), verdict="PodFailurePolicy: x", rule=rule)
+    assert restart_of(without_pod) is None  # the Job knew the pod, which is gone
+    end = outcome(without_pod, now=NOW)
     assert end is not None
     assert not end.succeeded
 

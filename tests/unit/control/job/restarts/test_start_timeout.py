@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.control.job.queue.test_job_requeue import pod, seen
+from tests.unit.control.job.queue.test_job_requeue import observed_of, pod
 from tests.unit.control.jobs import Jobs, index_of
 
 from tdcs.api import names
@@ -20,19 +20,19 @@ from tdcs.model.kube_resources import EVENTS, PODS, PRIORITY_CLASSES
 async def hold_up(jobs: Jobs, pods: list[Object], *, reason: str, phase: str = "Pending") -> None:
     """The containers of these pods wait for this."""
     waits = {"name": "main", "state": {"waiting": {"reason": reason, "message": "Back-off"}}}
-    for each in pods:
+    for obj in pods:
         await jobs.server.merge(
             PODS,
-            name=each["metadata"]["name"],
+            name=obj["metadata"]["name"],
             namespace="n",
             patch={"status": {"phase": phase, "containerStatuses": [waits]}},
         )
 
 
-def said(jobs: Jobs, reason: str) -> str:
+def event_message(jobs: Jobs, reason: str) -> str:
     """What the event with this reason says; empty when there is none."""
     events = jobs.server.store(EVENTS).values()
-    return next((str(each["message"]) for each in events if each["reason"] == reason), "")
+    return next((str(event["message"]) for event in events if event["reason"] == reason), "")
 
 
 @pytest.mark.parametrize(
@@ -53,14 +53,14 @@ async def test_a_pod_that_does_not_start_does_not_hold_the_gpus_of_its_gang_fore
         jobs.advance(11)
         await jobs.change(runPolicy={"backoffLimit": 5})  # wakes it, as its timer runs on the machine's clock
         await jobs.until(lambda: jobs.bound("other") == 2)
-        told = said(jobs, "StartTimeout")
-        assert "did not run within 600 s (runPolicy.startTimeoutSeconds)" in told
-        assert f"train-worker-3-0 on node a: {reason}: Back-off" in told
+        message = event_message(jobs, "StartTimeout")
+        assert "did not run within 600 s (runPolicy.startTimeoutSeconds)" in message
+        assert f"train-worker-3-0 on node a: {reason}: Back-off" in message
         assert jobs.status()["state"] == "Queued"
         # It comes back, and says what it tries again.
-        for each in jobs.pods("other"):
+        for other_pod in jobs.pods("other"):
             await jobs.run("other")
-            await jobs.end(each)
+            await jobs.end(other_pod)
         await jobs.until(lambda: jobs.bound("train") == 8)
         assert "it is tried again: it did not run within 600 s" in jobs.status()["message"]
         await jobs.until_running()
@@ -73,7 +73,7 @@ async def test_a_gang_that_is_held_up_again_pauses_longer() -> None:
         await jobs.until(
             lambda: "for the 2nd time, after a longer pause" in jobs.condition("Admitted").get("message", "")
         )
-        assert said(jobs, "StartTimeout")
+        assert event_message(jobs, "StartTimeout")
 
 
 @pytest.mark.failure_mode("gang-loses-node")
@@ -83,7 +83,7 @@ async def test_independent_workers_are_not_ended_because_one_waits_for_its_node(
         await jobs.create(workers=8)
         await jobs.until(lambda: jobs.bound("train") == 8)
         await jobs.until_running()
-        before = {each["metadata"]["uid"] for each in jobs.pods("train")}
+        before = {obj["metadata"]["uid"] for obj in jobs.pods("train")}
         await jobs.create("urgent", workers=1, scheduling={"gang": False, "priorityClassName": "high"})
         await jobs.until(lambda: len(jobs.pods("urgent")) == 1)
         victim = jobs.pods("train")[5]
@@ -96,7 +96,7 @@ async def test_independent_workers_are_not_ended_because_one_waits_for_its_node(
         for _ in range(20):
             await jobs.play()
         await jobs.until(lambda: jobs.condition("Running").get("observedGeneration", 0) > 1)
-        assert len(before & {each["metadata"]["uid"] for each in jobs.pods("train")}) == 7
+        assert len(before & {obj["metadata"]["uid"] for obj in jobs.pods("train")}) == 7
 
 
 @pytest.mark.failure_mode("gang-loses-node")
@@ -106,7 +106,7 @@ async def test_a_gang_that_lost_a_node_keeps_its_room_until_the_time_to_recover_
         await jobs.until(lambda: jobs.bound("train") == 8)
         await jobs.until_running()
         await jobs.stranger("stranger", node="b", gpus=1)
-        lost = next(each for each in jobs.pods("train") if each["spec"]["nodeName"] == "b")
+        lost = next(obj for obj in jobs.pods("train") if obj["spec"]["nodeName"] == "b")
         await jobs.server.delete(PODS, name=lost["metadata"]["name"], namespace="n")
         await jobs.until(lambda: jobs.status().get("restarts") == 1)
         await jobs.until(lambda: jobs.condition("Running").get("reason") == "Unschedulable")
@@ -116,8 +116,8 @@ async def test_a_gang_that_lost_a_node_keeps_its_room_until_the_time_to_recover_
         jobs.advance(1801)
         await jobs.change(runPolicy={"backoffLimit": 5})
         await jobs.until(lambda: jobs.bound("other") == 4)
-        told = said(jobs, "RecoveryTimeout")
-        assert "did not run again within 1800 s (runPolicy.recoveryTimeoutSeconds)" in told
+        message = event_message(jobs, "RecoveryTimeout")
+        assert "did not run again within 1800 s (runPolicy.recoveryTimeoutSeconds)" in message
 
 
 @pytest.mark.failure_mode("elastic-gang-loses-first-worker")
@@ -127,15 +127,15 @@ async def test_an_elastic_gang_that_loses_worker_0_and_its_node_goes_on_with_few
         await jobs.create(framework="PyTorch", workers=4, elastic=bounds)
         await jobs.until(lambda: jobs.bound("train") == 4)
         await jobs.until_running()
-        first = next(each for each in jobs.pods("train") if index_of(each) == 0)
+        first = next(obj for obj in jobs.pods("train") if index_of(obj) == 0)
         await jobs.stranger("stranger", node=first["spec"]["nodeName"], gpus=1)
         await jobs.server.delete(PODS, name=first["metadata"]["name"], namespace="n")
         # The scheduler looks at worker 0 last: the others take all nodes that are left.
-        jobs.refuses = lambda each: index_of(each) == 0
+        jobs.refuses = lambda obj: index_of(obj) == 0
         await jobs.until(lambda: jobs.status().get("restarts") == 1)
         await jobs.until(lambda: jobs.bound("train") == 3)
-        jobs.refuses = lambda each: False
-        await jobs.until(lambda: {index_of(each) for each in jobs.pods("train")} == {0, 1, 2})
+        jobs.refuses = lambda obj: False
+        await jobs.until(lambda: {index_of(obj) for obj in jobs.pods("train")} == {0, 1, 2})
         await jobs.until(lambda: jobs.bound("train") == 3)
         await jobs.until_running()
         assert jobs.status()["admittedWorkers"] == 3
@@ -143,11 +143,11 @@ async def test_an_elastic_gang_that_loses_worker_0_and_its_node_goes_on_with_few
 
 def test_an_elastic_gang_without_its_meeting_point_is_short_and_does_with_fewer_workers() -> None:
     bounds = {"minReplicas": 2, "maxReplicas": 4}
-    others = [pod(index, node="a", phase="Running") for index in range(1, 4)]
-    lost = seen(pod(0, refused=True), *others, replicas=4, elastic=bounds)
+    running = [pod(index, node="a", phase="Running") for index in range(1, 4)]
+    lost = observed_of(pod(0, refused=True), *running, replicas=4, elastic=bounds)
     assert short_of(lost) is not None
     assert idle_workers(lost) == 1
-    spare = seen(pod(0, node="a"), *others[:2], pod(3, refused=True), replicas=4, elastic=bounds)
+    spare = observed_of(pod(0, node="a"), *running[:2], pod(3, refused=True), replicas=4, elastic=bounds)
     assert short_of(spare) is None
 
 
@@ -159,8 +159,8 @@ def admitted(*, ran: bool = False, **spec: Any) -> Observed:
     running = {"type": "Running", "status": "False", "reason": "PodsStarting", "lastTransitionTime": RAN}
     entered = {"type": "Admitted", "status": "True", "reason": "AllPodsFit", "lastTransitionTime": ADMITTED}
     status = {"conditions": [entered, running], **({"runningTime": ADMITTED} if ran else {})}
-    found = seen(pod(0, node="a"), pod(1, refused=True), replicas=2, **spec)
-    return replace(found, status=TrainingJobStatus.model_validate(status))
+    observed = observed_of(pod(0, node="a"), pod(1, refused=True), replicas=2, **spec)
+    return replace(observed, status=TrainingJobStatus.model_validate(status))
 
 
 LEFT: dict[str, tuple[Observed, float | None]] = {
@@ -184,9 +184,9 @@ LEFT: dict[str, tuple[Observed, float | None]] = {
 
 @pytest.mark.parametrize("name", LEFT)
 def test_how_long_a_gang_may_take_to_run(name: str) -> None:
-    observed, left = LEFT[name]
+    observed, seconds_left = LEFT[name]
     waits = finding(names.RUNNING, False, "PodsStarting", "it waits")
-    found = held_up(observed, running=waits, now=NOW)
-    assert (found.seconds_left if found else None) == left
+    held_pods = held_up(observed, running=waits, now=NOW)
+    assert (held_pods.seconds_left if held_pods else None) == seconds_left
     runs = finding(names.RUNNING, True, "PodsReady", "all run")
     assert held_up(observed, running=runs, now=NOW) is None

@@ -93,8 +93,8 @@ async def test_pods_that_are_placed_again_are_explained_by_what_there_was_then()
                 lambda number=number: (
                     len(jobs.pods()) == number + 2  # type: ignore[misc]
                     and any(
-                        each["pod"] == jobs.pods()[-1]["metadata"]["name"]
-                        for each in jobs.status().get("placement", ())
+                        place["pod"] == jobs.pods()[-1]["metadata"]["name"]
+                        for place in jobs.status().get("placement", ())
                     )
                 )
             )
@@ -109,7 +109,7 @@ def test_what_is_kept_of_a_large_cluster_is_bounded() -> None:
         total_bytes=10**15, node_bytes={name: 10**12 - index for index, name in enumerate(names)}
     )
     resources = {"limits": {"cpu": "96", "memory": "1024Gi", GPU: "8", "rdma/hca": "8"}}
-    found = consider(
+    considered = consider(
         placed_on=names[1000:],
         templates={"Worker": {"containers": [{"name": "main", "resources": resources}]}},
         held=[copy],
@@ -118,10 +118,10 @@ def test_what_is_kept_of_a_large_cluster_is_bounded() -> None:
         free=lambda name, node: {"cpu": 95_500, "memory": 2**40, GPU: 8, "rdma/hca": 8},
         now="2026-01-01T00:00:00Z",
     )
-    assert len(found.nodes) == CONSIDERED_NODES_LIMIT
-    assert found.nodes_omitted == 1000 - CONSIDERED_NODES_LIMIT // 2
-    assert found.nodes[0].free["cpu"] == "95500m"
-    assert len(json.dumps(found.model_dump(by_alias=True, mode="json"))) < 4096
+    assert len(considered.nodes) == CONSIDERED_NODES_LIMIT
+    assert considered.nodes_omitted == 1000 - CONSIDERED_NODES_LIMIT // 2
+    assert considered.nodes[0].free["cpu"] == "95500m"
+    assert len(json.dumps(considered.model_dump(by_alias=True, mode="json"))) < 4096
 
 
 def test_a_pod_without_a_node_takes_nothing() -> None:

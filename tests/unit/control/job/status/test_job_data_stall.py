@@ -45,10 +45,10 @@ async def test_a_status_sums_its_pods_and_the_last_report_comes_after_the_end() 
         jobs.stalls.take(waits(second, source=20, disk=1))
         jobs.stalls.take(waits("of-another", source=1000))
         await jobs.until(lambda: jobs.status().get("dataStall", {}).get("sourceSeconds") == 60)
-        found = jobs.status()["dataStall"]
-        assert (found["observedSeconds"], found["peerSeconds"], found["diskSeconds"]) == (200, 2, 1)
-        assert (found["percent"], found["advice"]) == (32, "CacheMore")
-        assert "cache more" in found["message"]
+        stall = jobs.status()["dataStall"]
+        assert (stall["observedSeconds"], stall["peerSeconds"], stall["diskSeconds"]) == (200, 2, 1)
+        assert (stall["percent"], stall["advice"]) == (32, "CacheMore")
+        assert "cache more" in stall["message"]
         for pod in jobs.pods():
             await jobs.end(pod)
         await jobs.until_state("Succeeded")
@@ -68,14 +68,14 @@ async def test_a_job_that_no_node_reports_of_has_no_such_status() -> None:
 
 
 def test_a_new_operator_makes_no_figure_smaller() -> None:
-    known = DataStall(
+    before = DataStall(
         observed_seconds=1000, source_seconds=400, disk_seconds=10, percent=41, advice="CacheMore"
     )
-    found = status_of_stall(Stall(seconds=50, peer=30, source=1), known)
-    assert found is not None
-    assert (found.observed_seconds, found.source_seconds, found.peer_seconds) == (1000, 400, 30)
-    assert (found.disk_seconds, found.percent, found.advice) == (10, 44, "CacheMore")
-    assert status_of_stall(None, known) == known
+    after = status_of_stall(Stall(seconds=50, peer=30, source=1), before)
+    assert after is not None
+    assert (after.observed_seconds, after.source_seconds, after.peer_seconds) == (1000, 400, 30)
+    assert (after.disk_seconds, after.percent, after.advice) == (10, 44, "CacheMore")
+    assert status_of_stall(None, before) == before
     assert status_of_stall(None, None) is None
 
 
@@ -85,10 +85,10 @@ def test_loops_that_are_watched_are_summed_and_decide_what_is_advised() -> None:
     stalls.take(waits("p", source=1, loop_seconds=100, loop_waited=60))
     stalls.take(waits("q", loop_seconds=50, loop_waited=30))
     stalls.take(waits("r"))
-    found = status_of_stall(stalls.of(JOB, "u"), None)
-    assert found is not None
-    assert (found.loop_seconds, found.loop_wait_seconds, found.advice) == (150, 90, "FasterLoader")
-    later = status_of_stall(Stall(seconds=10), found)
+    status = status_of_stall(stalls.of(JOB, "u"), None)
+    assert status is not None
+    assert (status.loop_seconds, status.loop_wait_seconds, status.advice) == (150, 90, "FasterLoader")
+    later = status_of_stall(Stall(seconds=10), status)
     assert later is not None
     assert (later.loop_seconds, later.loop_wait_seconds, later.advice) == (150, 90, "FasterLoader")
     unwatched = status_of_stall(Stall(seconds=10), None)
@@ -101,9 +101,9 @@ def test_a_report_that_comes_before_the_jobs_first_pass_counts_when_that_comes()
     stalls.take(waits("p", source=3))
     stalls.follow(JOB, "u", ["p", "q"])
     stalls.take(waits("q", source=4))
-    found = stalls.of(JOB, "u")
-    assert found is not None
-    assert (found.source, found.disk) == (7, None)
+    stall = stalls.of(JOB, "u")
+    assert stall is not None
+    assert (stall.source, stall.disk) == (7, None)
     assert stalls.of(JOB, "another of the same name") is None
     stalls.drop_job(JOB)
     assert stalls.of(JOB, "u") is None
@@ -115,9 +115,9 @@ def test_a_pod_that_was_replaced_still_counts() -> None:
     stalls.take(waits("p", source=3))
     stalls.follow(JOB, "u", ["q"])
     stalls.take(waits("q", source=4))
-    found = stalls.of(JOB, "u")
-    assert found is not None
-    assert found.source == 7
+    stall = stalls.of(JOB, "u")
+    assert stall is not None
+    assert stall.source == 7
 
 
 def test_a_job_is_looked_at_at_most_twice_a_minute_for_it() -> None:
@@ -134,16 +134,16 @@ def test_a_job_is_looked_at_at_most_twice_a_minute_for_it() -> None:
 
 
 def test_looks_for_other_reasons_show_the_figures_that_they_showed_for_half_a_minute() -> None:
-    now, shown = 1000.0, list[float]()
+    now, sources = 1000.0, list[float]()
     stalls = DataStalls(queue=Looks(), clock=lambda: now)
     stalls.follow(JOB, "u", ["p"])
     for second in range(61):
         stalls.take(waits("p", source=second))
         now = 1000.0 + second
-        found = stalls.of(JOB, "u")
-        assert found is not None
-        shown.append(found.source)
-    assert sorted(set(shown)) == [0, PUBLISH_SECONDS, 2 * PUBLISH_SECONDS]
+        stall = stalls.of(JOB, "u")
+        assert stall is not None
+        sources.append(stall.source)
+    assert sorted(set(sources)) == [0, PUBLISH_SECONDS, 2 * PUBLISH_SECONDS]
 
 
 def test_reports_of_pods_that_are_of_no_job_do_not_fill_the_memory() -> None:

@@ -14,26 +14,26 @@ from tdcs.decide.queue.pod_admission import Reason
 START, END = "2026-01-01T00:00:00Z", "2026-01-01T00:10:00Z"
 
 
-def reported(*, predicted: int | None, succeeded: bool = True, **known: Any) -> TrainingJobStatus:
-    before = TrainingJobStatus.model_validate({"startTime": START} | known)
-    seen = Observed(spec=job_spec(), status=before, name="train", created=START, predicted=predicted)
-    decision = Decision(admitted=True, reason=Reason.FITS, message="", data=data(seen, now=END))
+def reported(*, predicted: int | None, succeeded: bool = True, **fields: Any) -> TrainingJobStatus:
+    before = TrainingJobStatus.model_validate({"startTime": START} | fields)
+    observed = Observed(spec=job_spec(), status=before, name="train", created=START, predicted=predicted)
+    decision = Decision(admitted=True, reason=Reason.FITS, message="", data=data(observed, now=END))
     outcome = JobOutcome(succeeded=succeeded, reason="Completed", message="", time=END)
-    return status_of(seen, decision=decision, outcome=outcome, now=END)
+    return status_of(observed, decision=decision, outcome=outcome, now=END)
 
 
 def test_the_error_is_the_prediction_less_the_time_that_the_job_took() -> None:
-    found = reported(predicted=450).prediction
-    assert found is not None
-    assert (found.predicted_seconds, found.run_seconds, found.error_percent) == (450, 600, -25)
-    again = reported(predicted=999, prediction=found.model_dump(by_alias=True)).prediction
-    assert again == found
+    prediction = reported(predicted=450).prediction
+    assert prediction is not None
+    assert (prediction.predicted_seconds, prediction.run_seconds, prediction.error_percent) == (450, 600, -25)
+    again = reported(predicted=999, prediction=prediction.model_dump(by_alias=True)).prediction
+    assert again == prediction
 
 
 def test_a_job_that_ends_within_its_first_second_counts_as_one_second() -> None:
-    found = reported(predicted=3, startTime=END).prediction
-    assert found is not None
-    assert (found.run_seconds, found.error_percent) == (1, 200)
+    prediction = reported(predicted=3, startTime=END).prediction
+    assert prediction is not None
+    assert (prediction.run_seconds, prediction.error_percent) == (1, 200)
 
 
 def test_without_a_prediction_or_a_comparable_time_there_is_no_error() -> None:

@@ -20,42 +20,42 @@ def pod(name: str, node: str, *, index: str, created: str = NOW, **more: Any) ->
     return PodView(name=name, node=node, index=index, created=created, **more)
 
 
-def seen_with(*pods: PodView, known: TrainingJobStatus = ADMITTED, job: JobView | None = None) -> Observed:
+def seen_with(*pods: PodView, before: TrainingJobStatus = ADMITTED, job: JobView | None = None) -> Observed:
     held = {"pictures": dataset(nodes={"a": 60, "b": 40})}
     jobs: dict[Role, JobView] = {"Worker": job} if job is not None else {}
-    return Observed(spec=job_spec(), status=known, name="train", datasets=held, pods=pods, jobs=jobs)
+    return Observed(spec=job_spec(), status=before, name="train", datasets=held, pods=pods, jobs=jobs)
 
 
-def status(seen: Observed) -> TrainingJobStatus:
-    outcome = decisions.outcome(seen, now=NOW)
-    return job_status.status_of(seen, decision=decided(seen), outcome=outcome, now=NOW)
+def status(observed: Observed) -> TrainingJobStatus:
+    outcome = decisions.outcome(observed, now=NOW)
+    return job_status.status_of(observed, decision=decided(observed), outcome=outcome, now=NOW)
 
 
 def test_locality_is_one_only_on_the_node_with_the_most_bytes() -> None:
-    found = status(seen_with(pod("p0", "a", index="0"), pod("p1", "c", index="1")))
-    assert [(place.node, place.cached_bytes) for place in found.placement] == [("a", 60), ("c", 0)]
-    assert found.locality == 0.5  # one pod at its best node, one without a byte
-    assert found.locality_percent == "50%"
-    assert found.local_share == 0.3
+    report = status(seen_with(pod("p0", "a", index="0"), pod("p1", "c", index="1")))
+    assert [(place.node, place.cached_bytes) for place in report.placement] == [("a", 60), ("c", 0)]
+    assert report.locality == 0.5  # one pod at its best node, one without a byte
+    assert report.locality_percent == "50%"
+    assert report.local_share == 0.3
 
 
 def test_parameter_servers_do_not_count_for_locality() -> None:
-    found = status(seen_with(pod("p0", "a", index="0"), pod("s0", "c", index="0", role="PS")))
-    assert [place.pod for place in found.placement] == ["p0", "s0"]
-    assert found.locality == 1.0
+    report = status(seen_with(pod("p0", "a", index="0"), pod("s0", "c", index="0", role="PS")))
+    assert [place.pod for place in report.placement] == ["p0", "s0"]
+    assert report.locality == 1.0
 
 
 def test_a_replaced_pod_is_not_reported() -> None:
     old = pod("p0-old", "c", index="0", created="2025-01-01T00:00:00Z")
-    found = status(seen_with(old, pod("p0-new", "a", index="0")))
-    assert [place.pod for place in found.placement] == ["p0-new"]
+    report = status(seen_with(old, pod("p0-new", "a", index="0")))
+    assert [place.pod for place in report.placement] == ["p0-new"]
 
 
 def test_where_pods_ran_is_kept_when_they_and_the_data_are_gone() -> None:
     before = status(seen_with(pod("p0", "a", index="0")))
-    known = before.model_copy(update={"conditions": ADMITTED.conditions})
+    status_before = before.model_copy(update={"conditions": ADMITTED.conditions})
     jobs: dict[Role, JobView] = {"Worker": JobView(complete=True, completion_time=NOW)}
-    after = status(Observed(spec=job_spec(), status=known, jobs=jobs))
+    after = status(Observed(spec=job_spec(), status=status_before, jobs=jobs))
     assert after.placement == [PodPlacement(pod="p0", node="a", cached_bytes=60)]
     assert (after.locality, after.local_share) == (before.locality, before.local_share)
     assert after.completion_time == NOW
@@ -71,13 +71,13 @@ STATES = {
 
 @pytest.mark.parametrize("state", STATES)
 def test_the_state_is_what_the_job_controller_says(state: str) -> None:
-    seen = seen_with(job=STATES[state])
-    outcome = decisions.outcome(seen, now=NOW)
-    findings = job_status.findings_of(seen, decision=decided(seen), outcome=outcome)
-    found = {finding.type: finding.status for finding in findings}
-    assert status(seen).state == state
-    assert (found["Running"] == "True") == (state == "Running")
-    assert (found.get("Succeeded"), found.get("Failed")) == (
+    observed = seen_with(job=STATES[state])
+    outcome = decisions.outcome(observed, now=NOW)
+    findings = job_status.findings_of(observed, decision=decided(observed), outcome=outcome)
+    status_by_type = {finding.type: finding.status for finding in findings}
+    assert status(observed).state == state
+    assert (status_by_type["Running"] == "True") == (state == "Running")
+    assert (status_by_type.get("Succeeded"), status_by_type.get("Failed")) == (
         "True" if state == "Succeeded" else None,
         "True" if state == "Failed" else None,
     )
@@ -99,20 +99,20 @@ def test_the_ending_of_a_job_is_read_from_its_conditions() -> None:
 
 
 @pytest.mark.failure_mode("running-job-data-lost")
-def test_a_running_job_whose_data_is_read_again_is_told_so_and_a_suspended_one_waits() -> None:
+def test_a_running_job_reports_that_its_data_is_reloaded_and_a_suspended_one_waits() -> None:
     lost = {"pictures": dataset(cached=40)}
     spec = reading(percent=100)
     running = Observed(
         spec=spec, status=ADMITTED, datasets=lost, present=frozenset(lost), created=NOW, jobs={}, pods=()
     )
-    found = job_status.findings_of(running, decision=decided(running), outcome=None)
-    ready = next(one for one in found if one.type == "DataReady")
+    findings = job_status.findings_of(running, decision=decided(running), outcome=None)
+    ready = next(finding for finding in findings if finding.type == "DataReady")
     assert (ready.status, ready.reason) == ("True", "DatasetLoading")
     assert ready.message == (
         "the job runs, and Dataset pictures has 40% of its bytes cached now: the rest is being loaded again, and is "
         "read from other nodes or the source until then"
     )
-    admitted = next(one for one in found if one.type == "Admitted")
+    admitted = next(finding for finding in findings if finding.type == "Admitted")
     assert admitted.status == "True"
     assert "the job waits" not in admitted.message
     held = replace(running, spec=spec.model_copy(update={"run_policy": RunPolicy(suspend=True)}))
@@ -123,23 +123,23 @@ def test_a_running_job_whose_data_is_read_again_is_told_so_and_a_suspended_one_w
 
 @pytest.mark.parametrize("deleting", [True, False])
 def test_the_conditions_of_a_job_that_has_ended_say_nothing_of_what_is_to_come(deleting: bool) -> None:
-    there = {"pictures": dataset(nodes={"a": 60})}
-    gone = frozenset({"pictures"})
+    datasets = {"pictures": dataset(nodes={"a": 60})}
+    deleted = frozenset({"pictures"})
     jobs: dict[Role, JobView] = {"Worker": STATES["Succeeded"]}
-    seen = Observed(
+    observed = Observed(
         spec=reading(percent=100),
         status=ADMITTED,
-        datasets=there if deleting else {},
-        present=gone if deleting else frozenset(),
-        deleting=gone if deleting else frozenset(),
+        datasets=datasets if deleting else {},
+        present=deleted if deleting else frozenset(),
+        deleting=deleted if deleting else frozenset(),
         created=NOW,
         jobs=jobs,
         pods=(),
     )
-    outcome = decisions.outcome(seen, now=NOW)
+    outcome = decisions.outcome(observed, now=NOW)
     assert outcome is not None
-    findings = job_status.findings_of(seen, decision=decided(seen), outcome=outcome)
-    for found in findings:
-        assert "runs on" not in found.message, found
-        assert "wait until" not in found.message, found
-    assert next(one.reason for one in findings if one.type == "DataReady") == "Finished"
+    findings = job_status.findings_of(observed, decision=decided(observed), outcome=outcome)
+    for finding in findings:
+        assert "runs on" not in finding.message, finding
+        assert "wait until" not in finding.message, finding
+    assert next(finding.reason for finding in findings if finding.type == "DataReady") == "Finished"

@@ -2,7 +2,7 @@
 
 import json
 
-from tests.unit.control.job.queue.test_job_requeue import seen
+from tests.unit.control.job.queue.test_job_requeue import observed_of
 from tests.unit.control.jobs import Jobs
 
 from tdcs.api.cachecluster import CacheClusterStatus, CacheWorker
@@ -28,7 +28,7 @@ async def test_the_readiness_of_a_hundred_pods_is_a_few_writes() -> None:
             if number % 10 == 0:
                 await jobs.until(lambda: True)
         await jobs.until_state("Running")
-        writes = sum(each.startswith("status TrainingJob") for each in jobs.server.writes)
+        writes = sum(write.startswith("status TrainingJob") for write in jobs.server.writes)
         assert writes <= 5
         # The last of them is written too, a moment later.
         await jobs.until(lambda: jobs.status()["replicaStatuses"][0].get("ready") == 100)
@@ -41,15 +41,15 @@ def test_the_placement_of_a_thousand_workers_is_bounded_and_a_move_of_any_is_not
         return PodView(name=name, index=str(index), node=node, phase="Running")
 
     pods = [worker(index, f"gpu-pool-a-{index:04}.eu-west-1.compute.internal") for index in range(1000)]
-    places = places_of(seen(*pods, replicas=1000), copies=())
+    places = places_of(observed_of(*pods, replicas=1000), copies=())
     assert (len(places.listed), places.omitted) == (128, 872)
-    listed = [each.model_dump(by_alias=True, mode="json") for each in places.listed]
+    listed = [place.model_dump(by_alias=True, mode="json") for place in places.listed]
     assert len(json.dumps(listed)) < 24 * 1024
-    moved = places_of(seen(*pods[:-1], worker(999, "elsewhere"), replicas=1000), copies=())
+    moved = places_of(observed_of(*pods[:-1], worker(999, "elsewhere"), replicas=1000), copies=())
     assert moved.listed == places.listed
     assert moved.digest != places.digest
     assert places.digest == digest_of({pod.name: pod.node for pod in pods})
-    few = places_of(seen(*pods[:100], replicas=100), copies=())
+    few = places_of(observed_of(*pods[:100], replicas=100), copies=())
     assert (len(few.listed), few.omitted, few.digest) == (100, 0, None)
 
 
@@ -84,4 +84,4 @@ def test_lists_of_nodes_and_pods_have_no_record_of_who_wrote_each_item() -> None
         of["datasets"]["copies"]["items"]["properties"]["nodes"],
         of["trainingjobs"]["placement"],
     ]
-    assert [each["x-kubernetes-list-type"] for each in lists] == ["atomic"] * 3
+    assert [schema["x-kubernetes-list-type"] for schema in lists] == ["atomic"] * 3
