@@ -159,7 +159,7 @@ def left_mounted(kubectl: Kubectl, namespace: str, nodes: Iterable[str], *, imag
     return {node: finished(kubectl, f"mounted-{node}", namespace) for node in nodes}
 
 
-def test_an_uninstall_leaves_nothing_but_kinds_and_namespace_which_go_when_told(
+def test_an_uninstall_leaves_kinds_and_namespace_alone_until_they_are_deleted(
     tdcs: None,
     kubectl: Kubectl,
     reporter: Reporter,

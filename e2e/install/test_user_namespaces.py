@@ -61,7 +61,7 @@ def test_what_has_ended_is_deleted_when_its_time_is_over(
     assert kubectl.get("datasets.tdcs.io", dataset, namespace=namespace)
 
 
-def test_the_owner_of_a_pod_is_told_by_an_event_that_its_dataset_is_not_there(
+def test_a_pod_gets_an_event_when_its_dataset_does_not_exist(
     tdcs: None, kubectl: Kubectl, namespace: str, toolbox: str
 ) -> None:
     placed = pod("lost", image=toolbox, script="true", namespace=namespace)

@@ -35,8 +35,8 @@ class Rendered:
         return [obj for obj in self.objects if obj["kind"] == kind]
 
     def one(self, kind: str, name: str) -> Object:
-        (found,) = (obj for obj in self.all(kind) if obj["metadata"]["name"] == name)
-        return found
+        (obj,) = (obj for obj in self.all(kind) if obj["metadata"]["name"] == name)
+        return obj
 
     def pod_specs(self) -> dict[str, Object]:
         """The pod specs of all workloads by name."""
@@ -93,10 +93,12 @@ class Helm:
         release: str = "tdcs",
         apis: Sequence[str] = (),
     ) -> Rendered:
-        given = [word for file in files for word in ("--values", str(file))]
+        value_files = [word for file in files for word in ("--values", str(file))]
         words = [word for name, value in (values or {}).items() for word in ("--set-json", f"{name}={value}")]
         served = [word for api in apis for word in ("--api-versions", api)]
-        manifests = self.run("template", release, CHART, "--namespace", NAMESPACE, *given, *words, *served)
+        manifests = self.run(
+            "template", release, CHART, "--namespace", NAMESPACE, *value_files, *words, *served
+        )
         return Rendered(objects=documents(manifests))
 
     def notes(self, values: Mapping[str, Any], *, folder: Path) -> str:
@@ -142,8 +144,8 @@ def plain(helm: Helm) -> Rendered:
 @pytest.fixture(scope="session", params=["default", "local", "plain"])
 def rendered(request: pytest.FixtureRequest) -> Rendered:
     """The chart, each way in turn."""
-    made: Rendered = request.getfixturevalue(request.param)
-    return made
+    rendered: Rendered = request.getfixturevalue(request.param)
+    return rendered
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

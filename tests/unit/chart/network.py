@@ -47,7 +47,7 @@ def selects(selector: Object, labels: Mapping[str, str]) -> bool:
     )
 
 
-def is_peer(peer: Object, *, pod: Pod, own: str) -> bool:
+def is_peer(peer: Object, *, pod: Pod, namespace_of_policy: str) -> bool:
     """Whether a peer of a rule means a pod; blocks of addresses are about what is outside here."""
     if "ipBlock" in peer:
         return False
@@ -55,7 +55,7 @@ def is_peer(peer: Object, *, pod: Pod, own: str) -> bool:
     if "namespaceSelector" in peer:
         if not selects(peer["namespaceSelector"], {"kubernetes.io/metadata.name": namespace}):
             return False
-    elif namespace != own:
+    elif namespace != namespace_of_policy:
         return False
     return selects(peer.get("podSelector", {}), labels)
 
@@ -90,13 +90,16 @@ class Network:
         ]
         return [rule for spec in judged for rule in spec.get(direction) or ()] if judged else None
 
-    def _side(self, direction: str, pod: Pod, other: Pod, port: int) -> bool:
+    def _side(self, direction: str, pod: Pod, peer_pod: Pod, port: int) -> bool:
         rules = self.rules(direction, pod)
         if rules is None:
             return True
         key = "to" if direction == "egress" else "from"
         return any(
-            (not rule.get("ports") or any(one["port"] == port for one in rule["ports"]))
-            and (not rule.get(key) or any(is_peer(peer, pod=other, own=pod[0]) for peer in rule[key]))
+            (not rule.get("ports") or any(port_rule["port"] == port for port_rule in rule["ports"]))
+            and (
+                not rule.get(key)
+                or any(is_peer(peer, pod=peer_pod, namespace_of_policy=pod[0]) for peer in rule[key])
+            )
             for rule in rules
         )

@@ -61,27 +61,30 @@ def test_priority_class_and_tolerations_of_the_cache_are_values_of_the_chart(hel
     taints = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
     spec = {"priorityClassName": "system-node-critical", "tolerations": taints}
     rendered = helm.template({"cacheCluster.spec": json.dumps(spec)})
-    made = CacheCluster.model_validate(rendered.one("CacheCluster", names.DEFAULT_CACHE_CLUSTER)).spec
-    assert made.priority_class_name == "system-node-critical"
-    assert [each.key for each in made.tolerations] == ["nvidia.com/gpu"]
+    cache_spec = CacheCluster.model_validate(rendered.one("CacheCluster", names.DEFAULT_CACHE_CLUSTER)).spec
+    assert cache_spec.priority_class_name == "system-node-critical"
+    assert [toleration.key for toleration in cache_spec.tolerations] == ["nvidia.com/gpu"]
 
 
 @pytest.mark.parametrize("part", ["operator", "scheduler"])
 @pytest.mark.failure_mode("control-plane-node-lost")
 def test_from_a_lost_node_operator_and_scheduler_move_within_half_a_minute(helm: Helm, part: str) -> None:
-    own = {"key": "dedicated", "operator": "Exists"}
-    rendered = helm.template({f"{part}.tolerations": f"[{json.dumps(own)}]"})
+    toleration = {"key": "dedicated", "operator": "Exists"}
+    rendered = helm.template({f"{part}.tolerations": f"[{json.dumps(toleration)}]"})
 
-    first, *others = rendered.pod_specs()[f"tdcs-{part}"]["tolerations"]
-    assert first == own
-    assert {(each["key"], each["effect"], each["tolerationSeconds"]) for each in others} == {
+    first, *tolerations = rendered.pod_specs()[f"tdcs-{part}"]["tolerations"]
+    assert first == toleration
+    assert {
+        (toleration["key"], toleration["effect"], toleration["tolerationSeconds"])
+        for toleration in tolerations
+    } == {
         ("node.kubernetes.io/not-ready", "NoExecute", 30),
         ("node.kubernetes.io/unreachable", "NoExecute", 30),
     }
 
 
 @pytest.mark.parametrize(
-    ("value", "gone"),
+    ("value", "prefix"),
     [
         ("networkPolicy.enabled", "tdcs-default-deny"),
         ("networkPolicy.enabled", "tdcs-cache-"),
@@ -92,16 +95,16 @@ def test_from_a_lost_node_operator_and_scheduler_move_within_half_a_minute(helm:
         ("crds.upgrade", "tdcs-crd-upgrade"),
     ],
 )
-def test_a_part_that_is_off_leaves_nothing_behind(helm: Helm, value: str, gone: str) -> None:
+def test_a_part_that_is_off_leaves_nothing_behind(helm: Helm, value: str, prefix: str) -> None:
     rendered = helm.template({value: "false"})
 
-    assert not [o["metadata"]["name"] for o in rendered.objects if o["metadata"]["name"].startswith(gone)]
+    assert not [o["metadata"]["name"] for o in rendered.objects if o["metadata"]["name"].startswith(prefix)]
 
 
 def test_shares_and_their_weights_are_values_of_the_chart(helm: Helm) -> None:
     shares = '{"label": "example.com/team", "weights": {"vision": 2, "speech": 0.5, "namespace/guests": 0}}'
     arguments = helm.template({"operator.fairShare": shares}).containers()["tdcs-operator/operator"]["args"]
-    assert [each for each in arguments if each.startswith("--fair-share")] == [
+    assert [argument for argument in arguments if argument.startswith("--fair-share")] == [
         "--fair-share-label=example.com/team",
         "--fair-share-weight=namespace/guests=0",
         "--fair-share-weight=speech=0.5",
@@ -134,8 +137,8 @@ def test_each_container_is_started_with_options_that_the_command_has(rendered: R
     for name, container in ours.items():
         subcommand, *options = container["args"]
         command = main.get_command(click.Context(main), subcommand)
-        given = ["--node=n"] if name == "tdcs-csi/csi" else []  # from the environment, NODE_NAME
-        assert command.make_context(subcommand, [*options, *given]).params, name
+        node_option = ["--node=n"] if name == "tdcs-csi/csi" else []  # from the environment, NODE_NAME
+        assert command.make_context(subcommand, [*options, *node_option]).params, name
 
 
 def test_an_operator_that_waits_is_alive_and_not_ready(default: Rendered) -> None:
@@ -151,13 +154,13 @@ def test_an_operator_that_waits_is_alive_and_not_ready(default: Rendered) -> Non
 
 def test_the_operator_tells_users_names_that_exist(helm: Helm) -> None:
     rendered = helm.template(release="team")
-    told = dict(
+    value_by_option = dict(
         argument.removeprefix("--").split("=", 1)
         for argument in rendered.containers()["team-tdcs-operator/operator"]["args"]
         if argument.startswith("--") and "=" in argument
     )
-    assert rendered.one("ClusterRole", told["secrets-role"])
-    assert rendered.one("ServiceAccount", told["service-account"])
+    assert rendered.one("ClusterRole", value_by_option["secrets-role"])
+    assert rendered.one("ServiceAccount", value_by_option["service-account"])
 
 
 def test_the_local_cluster_pulls_nothing_and_finds_the_schedulers_image(local: Rendered) -> None:
@@ -178,13 +181,13 @@ def test_a_release_of_another_name_is_named_after_it(helm: Helm) -> None:
 
 def test_the_charts_definitions_are_the_generated_ones(helm: Helm, default: Rendered) -> None:
     objects = documents(helm.run("template", "--include-crds", "tdcs", CHART))
-    shown = [obj for obj in objects if obj["kind"] == "CustomResourceDefinition"]
+    printed_crds = [obj for obj in objects if obj["kind"] == "CustomResourceDefinition"]
     generated = [document(text) for text in crd_documents.manifests().values()]
 
     def name(obj: Object) -> str:
         return str(obj["metadata"]["name"])
 
-    assert sorted(shown, key=name) == sorted(generated, key=name)
+    assert sorted(printed_crds, key=name) == sorted(generated, key=name)
     # On install they come from there, on upgrade by the hook: never as objects of the release, which uninstall would
     # delete.
     assert not default.all("CustomResourceDefinition")
@@ -195,26 +198,26 @@ def test_the_charts_definitions_are_the_generated_ones(helm: Helm, default: Rend
 def test_prometheus_finds_the_metrics_of_every_part_that_has_some(helm: Helm, default: Rendered) -> None:
     assert not default.all("PodMonitor")
 
-    made = helm.template({"podMonitor.enabled": "true", "podMonitor.labels": '{"team": "ml"}'})
+    monitored = helm.template({"podMonitor.enabled": "true", "podMonitor.labels": '{"team": "ml"}'})
 
     serving = set()
     for kind, name in (("Deployment", "operator"), ("Deployment", "scheduler"), ("DaemonSet", "csi")):
-        monitor = made.one("PodMonitor", f"tdcs-{name}")
+        monitor = monitored.one("PodMonitor", f"tdcs-{name}")
         assert monitor["metadata"]["labels"]["team"] == "ml"
-        pods = made.one(kind, f"tdcs-{name}")["spec"]["template"]["metadata"]["labels"]
+        pods = monitored.one(kind, f"tdcs-{name}")["spec"]["template"]["metadata"]["labels"]
         assert selects(monitor["spec"]["selector"], pods)
         endpoints = monitor["spec"]["podMetricsEndpoints"]
         scraped = {endpoint["port"] for endpoint in endpoints}
         serving |= {
             container
-            for container, found in made.containers().items()
+            for container, container_spec in monitored.containers().items()
             if container.startswith(f"tdcs-{name}/")
-            and scraped & {port["name"] for port in found.get("ports", [])}
+            and scraped & {port["name"] for port in container_spec.get("ports", [])}
         }
         # A Dataset's own namespace, which dashboard and alerts name, is not the operator's.
         assert all(endpoint["honorLabels"] is True for endpoint in endpoints)
     assert serving == {"tdcs-operator/operator", "tdcs-scheduler/extender", "tdcs-csi/csi", "tdcs-csi/reader"}
-    agents = made.one("PodMonitor", "tdcs-agents")["spec"]
+    agents = monitored.one("PodMonitor", "tdcs-agents")["spec"]
     assert selects(agents["selector"], labels_of(cluster="any", component=names.COMPONENT_WORKER))
     assert [endpoint["port"] for endpoint in agents["podMetricsEndpoints"]] == ["agent"]
 
@@ -262,5 +265,5 @@ def test_a_bad_value_is_refused_by_its_name(helm: Helm, name: str, value: str) -
 def test_listings_on_the_operators_node_have_a_limit(helm: Helm) -> None:
     for values, size in (({}, "8Gi"), ({"operator.manifestsSize": '"20Gi"'}, "20Gi")):
         spec = helm.template(values).one("Deployment", "tdcs-operator")["spec"]["template"]["spec"]
-        (volume,) = (each for each in spec["volumes"] if each["name"] == "manifests")
+        (volume,) = (volume_spec for volume_spec in spec["volumes"] if volume_spec["name"] == "manifests")
         assert volume["emptyDir"] == {"sizeLimit": size}

@@ -27,16 +27,16 @@ def test_every_file_has_its_place_in_the_page_and_every_cluster_its_file() -> No
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_values_give_gpu_nodes_workers_on_the_disk_that_the_plugin_sees(helm: Helm, file: Path) -> None:
     rendered = helm.template(files=[file])
-    (found,) = rendered.all("CacheCluster")
-    cache = CacheCluster.model_validate(found)
+    (obj,) = rendered.all("CacheCluster")
+    cache = CacheCluster.model_validate(obj)
 
     labels, (key, value) = GPU_NODES[file.stem]
     node: Object = {
         "metadata": {"labels": labels},
         "spec": {"taints": [{"key": key, "value": value, "effect": "NoSchedule"}]},
     }
-    others: dict[str, Object] = {"plain": {"metadata": {"labels": {}}}}
-    assert fitting_nodes(spec=cache.spec, nodes={"gpu": node, **others}, present=()) == ["gpu"]
+    plain_nodes: dict[str, Object] = {"plain": {"metadata": {"labels": {}}}}
+    assert fitting_nodes(spec=cache.spec, nodes={"gpu": node, **plain_nodes}, present=()) == ["gpu"]
 
     folder = cache.spec.storage.tiers[0].path
     assert folder is not None
@@ -58,6 +58,6 @@ def test_operator_and_scheduler_stay_off_nodes_that_an_autoscaler_removes(helm: 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_no_image_comes_from_a_registry_that_the_file_does_not_name(helm: Helm, file: Path) -> None:
     images = {container["image"] for container in helm.template(files=[file]).containers().values()}
-    own = {image for image in images if "kube-scheduler" not in image}
-    assert own
-    assert not {image for image in own if image.startswith(("tdcs/", "docker.io/"))}
+    own_images = {image for image in images if "kube-scheduler" not in image}
+    assert own_images
+    assert not {image for image in own_images if image.startswith(("tdcs/", "docker.io/"))}

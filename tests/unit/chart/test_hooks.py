@@ -23,8 +23,8 @@ def test_hooks_run_when_they_should(default: Rendered, name: str, when: str) -> 
         o for o in default.objects if o["metadata"].get("annotations", {}).get("helm.sh/hook", "") == when
     ]
 
-    others = {"tdcs-network-test"} if when == "test" else set()  # it has no account
-    assert {o["metadata"]["name"] for o in hooked} == {name} | others
+    network_test = {"tdcs-network-test"} if when == "test" else set()  # it has no account
+    assert {o["metadata"]["name"] for o in hooked} == {name} | network_test
     # The account and its rights before the job that needs them.
     weights = {o["kind"]: int(o["metadata"]["annotations"]["helm.sh/hook-weight"]) for o in hooked}
     assert weights.pop("Job" if "Job" in weights else "Pod") > max(weights.values())
@@ -35,17 +35,17 @@ def test_an_uninstall_asks_what_is_left_even_where_the_chart_makes_no_cache(
 ) -> None:
     without = helm.template({"cacheCluster.create": "false"})
     base = ["delete-caches", "--namespace", "tdcs-system"]
-    for made, expected in ((default, [*base, "default"]), (without, base)):
-        assert made.containers()["tdcs-uninstall/delete-caches"]["args"] == expected
+    for chart, expected in ((default, [*base, "default"]), (without, base)):
+        assert chart.containers()["tdcs-uninstall/delete-caches"]["args"] == expected
         verbs = {
             (resource, tuple(rule.get("resourceNames", ()))): set(rule["verbs"])
             for kind in ("ClusterRole", "Role")
-            for rule in made.one(kind, "tdcs-uninstall")["rules"]
+            for rule in chart.one(kind, "tdcs-uninstall")["rules"]
             for resource in rule["resources"]
         }
         assert verbs[("datasets", ())] == verbs[("cacheclusters", ())] == {"list"}
         assert verbs.get(("cacheclusters", ("default",)), set()) == (
-            {"get", "delete"} if made is default else set()
+            {"get", "delete"} if chart is default else set()
         )
     # Helm prints what it says.
     annotations = default.one("Job", "tdcs-uninstall")["metadata"]["annotations"]

@@ -83,15 +83,15 @@ def test_each_component_is_called_by_those_that_need_it_and_by_no_one_else(
     }
     callers = {**targets, **STRANGERS, **outside, "probe": probe}
     targets.pop("tdcs-network-test")  # it listens nowhere
-    found: dict[tuple[str, int], set[str]] = {}
+    callers_by_port: dict[tuple[str, int], set[str]] = {}
     for target, pod in targets.items():
         for port in PORTS:
             for name, caller in callers.items():
                 if network.allows(source=caller, target=pod, port=port):
-                    found.setdefault((target, port), set()).add(name)
+                    callers_by_port.setdefault((target, port), set()).add(name)
     # The API server calls the webhook, from addresses that no selector names.
-    assert len(found.pop(("tdcs-scheduler", names.WEBHOOK_PORT))) > len(STRANGERS)
-    assert found == ADMITTED
+    assert len(callers_by_port.pop(("tdcs-scheduler", names.WEBHOOK_PORT))) > len(STRANGERS)
+    assert callers_by_port == ADMITTED
 
 
 @pytest.mark.threat("ports-outside-role")
@@ -114,7 +114,9 @@ def test_outside_are_only_names_the_api_server_and_stores(everything: Rendered) 
         for rule in network.rules("egress", pod) or ():
             blocks = [peer["ipBlock"] for peer in rule.get("to", ()) if "ipBlock" in peer]
             if not rule.get("to"):
-                outside.setdefault(name, set()).add(f"any:{[one['port'] for one in rule['ports']]}")
+                outside.setdefault(name, set()).add(
+                    f"any:{[port_rule['port'] for port_rule in rule['ports']]}"
+                )
             elif any(block["cidr"] == "0.0.0.0/0" for block in blocks):
                 outside.setdefault(name, set()).add("stores")
     api = "any:[443, 6443]"
@@ -140,32 +142,32 @@ def test_no_store_is_where_clouds_answer_their_machines(everything: Rendered) ->
             if peer.get("ipBlock", {}).get("cidr") in {"0.0.0.0/0", "::/0"}
         ]
         assert len(wide) == 2
-        excepted = {ipaddress.ip_network(one) for block in wide for one in block["except"]}
+        excepted = {ipaddress.ip_network(network) for block in wide for network in block["except"]}
         assert excepted == set(forbidden), name
 
 
 def test_the_webhook_answers_the_api_server_from_any_address(helm: Helm) -> None:
-    made = helm.template({"placeByData": '"Webhook"'})
-    scheduler = dict(parts(made))["tdcs-scheduler"]
-    assert Network(made).allows(source=STRANGERS["tenant"], target=scheduler, port=names.WEBHOOK_PORT)
+    rendered = helm.template({"placeByData": '"Webhook"'})
+    scheduler = dict(parts(rendered))["tdcs-scheduler"]
+    assert Network(rendered).allows(source=STRANGERS["tenant"], target=scheduler, port=names.WEBHOOK_PORT)
 
 
 @pytest.mark.threat("metrics-ports")
 def test_metrics_are_for_those_that_are_named(helm: Helm) -> None:
-    made = helm.template({"networkPolicy.monitoring": "[]"})
+    rendered = helm.template({"networkPolicy.monitoring": "[]"})
     prometheus: Pod = ("monitoring", {})
-    for name, pod in parts(made):
+    for name, pod in parts(rendered):
         for port in (8081, 8903, 9808, 9809, names.AGENT_CONTROL_PORT):
             if name != "tdcs-network-test":
-                assert not Network(made).allows(source=prometheus, target=pod, port=port), (name, port)
+                assert not Network(rendered).allows(source=prometheus, target=pod, port=port), (name, port)
 
 
 @pytest.mark.threat("keda-port")
 def test_the_scaler_is_for_those_that_are_named_and_only_where_there_is_one(helm: Helm) -> None:
     def asks(namespace: str, values: Mapping[str, Any]) -> bool:
-        made = helm.template(values)
-        operator = dict(parts(made))["tdcs-operator"]
-        return Network(made).allows(source=(namespace, {}), target=operator, port=8083)
+        rendered = helm.template(values)
+        operator = dict(parts(rendered))["tdcs-operator"]
+        return Network(rendered).allows(source=(namespace, {}), target=operator, port=8083)
 
     elsewhere = '[{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "scaling"}}}]'
     assert asks("keda", {"keda.enabled": "true"})
@@ -176,7 +178,7 @@ def test_the_scaler_is_for_those_that_are_named_and_only_where_there_is_one(helm
 
 
 @pytest.mark.parametrize(
-    ("value", "given"),
+    ("value", "value_text"),
     [
         ("keda", '["keda"]'),
         ("stores", '[{"from": []}]'),
@@ -186,9 +188,11 @@ def test_the_scaler_is_for_those_that_are_named_and_only_where_there_is_one(helm
         ("apiServerPorts", "[70000]"),
     ],
 )
-def test_a_rule_that_kubernetes_would_not_take_is_refused_at_once(helm: Helm, value: str, given: str) -> None:
+def test_a_rule_that_kubernetes_would_not_take_is_refused_at_once(
+    helm: Helm, value: str, value_text: str
+) -> None:
     with pytest.raises(RefusedError, match=value):
-        helm.template({f"networkPolicy.{value}": given})
+        helm.template({f"networkPolicy.{value}": value_text})
 
 
 def test_the_probe_is_asked_for_where_there_are_policies_only(helm: Helm) -> None:
@@ -203,8 +207,8 @@ def test_the_probe_is_asked_for_where_there_are_policies_only(helm: Helm) -> Non
 def test_the_test_pod_tries_the_ports_that_the_operators_probe_tries(everything: Rendered) -> None:
     (container,) = everything.pod_specs()["tdcs-network-test"]["containers"]
     tried = {word.removeprefix("--target=") for word in container["args"] if word.startswith("--target=")}
-    given = everything.containers()["tdcs-operator/operator"]["args"]
-    also = {word.removeprefix("--probe-target=") for word in given if word.startswith("--probe-target=")}
+    arguments = everything.containers()["tdcs-operator/operator"]["args"]
+    also = {word.removeprefix("--probe-target=") for word in arguments if word.startswith("--probe-target=")}
     assert also == {
         f"tdcs-manifests.{NAMESPACE}.svc:{names.MANIFEST_PORT}",
         f"tdcs-nodes.{NAMESPACE}.svc:9808",

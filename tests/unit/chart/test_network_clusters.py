@@ -81,8 +81,10 @@ def reached(network: Network, clusters: tuple[str, ...]) -> dict[tuple[str, str]
 
 def policies(rendered: Rendered) -> list[str]:
     """The names of the policies of caches' components, in the order in which they are applied."""
-    found = (str(one["metadata"]["name"]) for one in rendered.all("NetworkPolicy"))
-    return [name for name in found if name.startswith("tdcs-cache-") and name != "tdcs-cache-default-deny"]
+    policy_names = (str(policy["metadata"]["name"]) for policy in rendered.all("NetworkPolicy"))
+    return [
+        name for name in policy_names if name.startswith("tdcs-cache-") and name != "tdcs-cache-default-deny"
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -107,10 +109,10 @@ def test_each_side_alone_keeps_two_caches_apart(several: Rendered) -> None:
     ):
         if target in group_of[source]:
             continue
-        one, other = pod(source, caller), pod(target, component)
-        said = (source, caller, target, component, port)
-        assert not network.sends(source=one, target=other, port=port), said
-        assert not network.takes(source=one, target=other, port=port), said
+        sender, receiver = pod(source, caller), pod(target, component)
+        case = (source, caller, target, component, port)
+        assert not network.sends(source=sender, target=receiver, port=port), case
+        assert not network.takes(source=sender, target=receiver, port=port), case
 
 
 def test_operator_and_node_plugins_reach_every_cache(several: Rendered) -> None:
@@ -142,10 +144,10 @@ def test_operator_and_node_plugins_reach_every_cache(several: Rendered) -> None:
 def test_the_charts_own_cache_and_those_that_are_named_are_kept_from_all_others(
     helm: Helm, values: Mapping[str, Any], groups: tuple[tuple[str, ...], ...]
 ) -> None:
-    made = helm.template(values)
+    rendered = helm.template(values)
     clusters = tuple(cluster for group in groups for cluster in group)
-    assert reached(Network(made), clusters) == admitted(groups)
-    assert len(set(policies(made))) == len(policies(made))
+    assert reached(Network(rendered), clusters) == admitted(groups)
+    assert len(set(policies(rendered))) == len(policies(rendered))
 
 
 def test_a_pod_that_only_has_a_component_is_of_no_cache(several: Rendered) -> None:
@@ -166,17 +168,17 @@ def test_an_upgrade_gives_a_cache_its_own_policies_before_the_others_leave_it_ou
 
 def test_names_of_policies_are_unique_and_short_enough_for_every_cache(helm: Helm) -> None:
     longest = "a-name-of-twenty-ch0"
-    given = ["deny", "default-deny", "master", "worker", "true", "e1", longest]
-    listed = ", ".join(f'"{name}"' for name in given)
-    made = policies(helm.template({"networkPolicy.cacheClusters": f"[{listed}]"}))
-    assert len(set(made)) == len(made) == len(COMPONENTS) * (len(given) + 2)
-    assert max(map(len, made)) <= 63
+    clusters = ["deny", "default-deny", "master", "worker", "true", "e1", longest]
+    listed = ", ".join(f'"{name}"' for name in clusters)
+    policy_names = policies(helm.template({"networkPolicy.cacheClusters": f"[{listed}]"}))
+    assert len(set(policy_names)) == len(policy_names) == len(COMPONENTS) * (len(clusters) + 2)
+    assert max(map(len, policy_names)) <= 63
 
 
 @pytest.mark.parametrize(
-    "given",
+    "value_text",
     ['"second"', '["Upper"]', '["1st"]', '["a-name-of-more-than-twenty"]', '["second", "second"]', "[true]"],
 )
-def test_what_is_no_name_of_a_cache_cluster_is_refused(helm: Helm, given: str) -> None:
+def test_what_is_no_name_of_a_cache_cluster_is_refused(helm: Helm, value_text: str) -> None:
     with pytest.raises(RefusedError, match="cacheClusters"):
-        helm.template({"networkPolicy.cacheClusters": given})
+        helm.template({"networkPolicy.cacheClusters": value_text})

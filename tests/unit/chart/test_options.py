@@ -31,11 +31,11 @@ def commands(rendered: Rendered) -> Iterator[tuple[str, click.Command, list[str]
     (script,) = entry_points(group="console_scripts", name="tdcs")
     for name, container in rendered.containers().items():
         words = list(container.get("args", ()))
-        found: click.Command | None = script.load()
-        while isinstance(found, click.Group) and words:
-            found = found.get_command(click.Context(found), words.pop(0))
-        if found and any(isinstance(option, FieldOption) for option in found.params):
-            yield name, found, words
+        current: click.Command | None = script.load()
+        while isinstance(current, click.Group) and words:
+            current = current.get_command(click.Context(current), words.pop(0))
+        if current and any(isinstance(option, FieldOption) for option in current.params):
+            yield name, current, words
 
 
 def charted(rendered: Rendered) -> dict[tuple[str, str], FieldOption]:
@@ -53,13 +53,13 @@ def value_of(key: str, values: Mapping[str, Any] = VALUES) -> Any:
 
 
 def schema_of(key: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = value_of(key.replace(".", ".properties."), SCHEMA["properties"])
-    return found
+    schema: Mapping[str, Any] = value_of(key.replace(".", ".properties."), SCHEMA["properties"])
+    return schema
 
 
 def as_given(option: FieldOption, value: Any) -> Any:
     """A value as the command has it: a table is given as one NAME=VALUE after the other."""
-    return tuple(f"{name}={each}" for name, each in value.items()) if option.multiple else value
+    return tuple(f"{name}={part}" for name, part in value.items()) if option.multiple else value
 
 
 def another(option: FieldOption) -> Any:
@@ -110,19 +110,19 @@ def test_a_value_has_the_options_default_and_limits(default: Rendered) -> None:
 
 
 def test_a_value_reaches_its_process(helm: Helm, default: Rendered) -> None:
-    found = charted(default)
-    wanted = {option.chart: another(option) for option in found.values()}
-    made = helm.template({key: json.dumps(value) for key, value in wanted.items()})
+    by_option = charted(default)
+    values = {option.chart: another(option) for option in by_option.values()}
+    rendered = helm.template({key: json.dumps(value) for key, value in values.items()})
     reached = set()
-    for name, command, words in commands(made):
-        given = command.make_context(name, words, resilient_parsing=True).params
+    for name, command, words in commands(rendered):
+        parameters = command.make_context(name, words, resilient_parsing=True).params
         for option in command.params:
             if isinstance(option, FieldOption) and option.chart:
-                value = as_given(option, wanted[option.chart])
+                value = as_given(option, values[option.chart])
                 expected = option.type_cast_value(click.Context(command), value)
-                assert given[option.name] == expected, option.chart
+                assert parameters[option.name] == expected, option.chart
                 reached.add((name, option.chart))
-    assert reached == found.keys()
+    assert reached == by_option.keys()
 
 
 def test_a_value_with_an_options_name_is_declared_with_the_option(default: Rendered) -> None:

@@ -12,9 +12,9 @@ def test_the_package_has_the_definitions_the_dashboard_and_the_alerts(helm: Helm
     with tarfile.open(package) as archive:
         names = set(archive.getnames())
     kinds = ("cacheclusters", "datasets", "preloads", "trainingjobs")
-    wanted = {f"tdcs/crds/tdcs.io_{kind}.yaml" for kind in kinds} | {
+    expected = {f"tdcs/crds/tdcs.io_{kind}.yaml" for kind in kinds} | {
         "tdcs/alerts/tdcs.yaml",
         "tdcs/values.schema.json",
     }
-    assert wanted <= names
+    assert expected <= names
     assert not [name for name in names if "__pycache__" in name or name.endswith(".tgz")]

@@ -22,7 +22,7 @@ EVIL = "limits[\x1bc\x1b]0;title\x07\x1bP+q\x1b\\\x9b2J\u202e\r]: Invalid value"
 RICHS_OWN = re.compile(r"\x1b\[[0-9;?]*[mhlHJKA]")
 
 
-def shown(console: Console) -> str:
+def output_of(console: Console) -> str:
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -43,8 +43,8 @@ def test_escape_sequences_of_a_tenants_object_are_shown_and_not_obeyed(terminal:
     }
     console = in_memory(terminal=terminal)
     show(ListedObjects(jobs=[job]), namespace="evil", console=console, now="2026-01-02T00:00:00Z")
-    text = RICHS_OWN.sub("", shown(console))
-    assert all(one.isprintable() for one in text.replace("\n", "")), text
+    text = RICHS_OWN.sub("", output_of(console))
+    assert all(character.isprintable() for character in text.replace("\n", "")), text
     assert text.count(r"limits[\x1bc\x1b]0;title") == 4  # two cells, and two lines on what is wrong
 
 
@@ -55,8 +55,8 @@ def test_what_is_shown_live_is_shown_so_too() -> None:
     table.add_row(EVIL)
     with Live(console=console, auto_refresh=False) as live:
         live.update(table, refresh=True)
-    assert r"\x1bc" in shown(console)
-    assert "\x1bc" not in shown(console)
+    assert r"\x1bc" in output_of(console)
+    assert "\x1bc" not in output_of(console)
 
 
 @pytest.mark.parametrize("kind", [click.ClickException, click.UsageError])
@@ -68,8 +68,8 @@ def test_the_sentence_with_which_a_command_ends_is_shown_so_too(kind: type[click
     def refused() -> None:
         raise kind(f"the API server says: {EVIL}\nsee there")
 
-    found = CliRunner().invoke(group, ["refused"], color=True)
-    assert found.exit_code == kind.exit_code
-    assert r"limits[\x1bc\x1b]0;title\x07" in found.output
-    assert found.output.endswith("\nsee there\n")
-    assert not re.search(r"[\x1b\x07\x9b]", found.output)
+    result = CliRunner().invoke(group, ["refused"], color=True)
+    assert result.exit_code == kind.exit_code
+    assert r"limits[\x1bc\x1b]0;title\x07" in result.output
+    assert result.output.endswith("\nsee there\n")
+    assert not re.search(r"[\x1b\x07\x9b]", result.output)

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.unit.cli.test_status import obj, shown
+from tests.unit.cli.test_status import obj, output_of
 
 from tdcs.api.dataset import Dataset, DatasetStatus
 from tdcs.cli.explain import dataset_use
@@ -22,11 +22,11 @@ LOADED = {
 
 
 def dataset(status: dict[str, Any], **spec: Any) -> tuple[Dataset, DatasetStatus]:
-    found = Dataset.model_validate(
+    model = Dataset.model_validate(
         {"spec": {"source": {"uri": "file:///data"}, **spec}, "status": {"totalBytes": 100, **status}}
     )
-    assert found.status is not None
-    return found, found.status
+    assert model.status is not None
+    return model, model.status
 
 
 LEAVES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
@@ -79,8 +79,8 @@ LEAVES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 @pytest.mark.parametrize("case", LEAVES)
 def test_when_a_dataset_leaves_is_what_the_operator_decides(case: str) -> None:
     status, spec, text = LEAVES[case]
-    found, known = dataset(status, **spec)
-    assert dataset_use.leaves(found, known, created=CREATED, now=NOW) == text
+    model, status_before = dataset(status, **spec)
+    assert dataset_use.leaves(model, status_before, created=CREATED, now=NOW) == text
 
 
 def test_jobs_clones_and_a_grant_that_is_too_small_are_in_the_status() -> None:
@@ -99,7 +99,9 @@ def test_jobs_clones_and_a_grant_that_is_too_small_are_in_the_status() -> None:
     }
     access = {"maxConcurrentJobs": 1, "onLimit": "Clone"}
     spec: dict[str, Any] = {"source": {"uri": "file:///data"}, "access": access}
-    text = shown(ListedObjects(datasets=[obj("pictures", spec=spec, **status), obj("broken", spec={"x": 1})]))
+    text = output_of(
+        ListedObjects(datasets=[obj("pictures", spec=spec, **status), obj("broken", spec={"x": 1})])
+    )
     (line,) = [line for line in text.splitlines() if "QuotaExceeded" in line]
     for part in (
         "pictures",
@@ -110,7 +112,7 @@ def test_jobs_clones_and_a_grant_that_is_too_small_are_in_the_status() -> None:
     ):
         assert part in line
     assert "Who has the cache" in text
-    assert "Who has the cache" not in shown(ListedObjects(datasets=[obj("broken", spec={"x": 1})]))
+    assert "Who has the cache" not in output_of(ListedObjects(datasets=[obj("broken", spec={"x": 1})]))
 
 
 @pytest.mark.parametrize(
@@ -123,7 +125,7 @@ def test_a_length_of_time_is_said_in_its_largest_unit(seconds: float, text: str)
 def test_a_dataset_that_has_nothing_of_the_cache_is_not_among_those_that_have_it() -> None:
     def text(**status: Any) -> str:
         spec = {"source": {"uri": "file:///data"}}
-        return shown(ListedObjects(datasets=[obj("refused", spec=spec, state="Failed", **status)]))
+        return output_of(ListedObjects(datasets=[obj("refused", spec=spec, state="Failed", **status)]))
 
     assert "Who has the cache" not in text(copies=[{"id": "0", "nodes": []}])
     assert "Who has the cache" not in text(copies=[{"id": "0", "nodes": [{"name": "a", "bytes": 0}]}])

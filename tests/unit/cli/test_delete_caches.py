@@ -15,8 +15,8 @@ async def server_with(**objects: list[str]) -> Server:
     """An API server with CacheClusters and Datasets of these names; both have finalizers."""
     server = Server()
     kinds: dict[str, Resource] = {"caches": CACHE_CLUSTERS, "datasets": DATASETS}
-    for kind, found in objects.items():
-        for name in found:
+    for kind, object_names in objects.items():
+        for name in object_names:
             namespace = "n" if kinds[kind] is DATASETS else HOME
             metadata: Object = {"name": name, "namespace": namespace, "finalizers": [names.FINALIZER]}
             await server.create(kinds[kind], obj={"kind": kinds[kind].kind, "metadata": metadata, "spec": {}})
@@ -60,7 +60,7 @@ async def test_another_cache_stands_in_the_way_as_well() -> None:
     assert server.writes == []
 
 
-async def test_a_dataset_that_is_being_deleted_is_waited_for_and_told_when_time_is_up() -> None:
+async def test_a_dataset_being_deleted_is_waited_for_and_named_when_time_is_up() -> None:
     server = await server_with(caches=["default"], datasets=["a"])
     await server.delete(DATASETS, name="a", namespace="n")
     condition = {"type": "Ready", "status": "False", "message": "it is deleted when n/a is gone"}

@@ -59,7 +59,7 @@ WELL = Checked(
 
 
 def test_where_all_is_well_nothing_lacks() -> None:
-    assert {one.state for one in checkup(WELL)} == {"ok"}
+    assert {remark.state for remark in checkup(WELL)} == {"ok"}
 
 
 def quota(**used: str) -> dict[str, Any]:
@@ -201,12 +201,12 @@ LACKS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("what", LACKS)
-def test_what_lacks_is_named_with_what_to_do(what: str) -> None:
-    changes, sentence = LACKS[what]
-    lacking = [one.text for one in checkup(replace(WELL, **changes)) if one.state == "lacks"]
-    assert len(lacking) == 1
-    assert sentence in lacking[0]
+@pytest.mark.parametrize("case", LACKS)
+def test_what_lacks_is_named_with_what_to_do(case: str) -> None:
+    changes, sentence = LACKS[case]
+    texts = [remark.text for remark in checkup(replace(WELL, **changes)) if remark.state == "lacks"]
+    assert len(texts) == 1
+    assert sentence in texts[0]
 
 
 NOTES: dict[str, tuple[dict[str, Any], str, str]] = {
@@ -249,12 +249,12 @@ NOTES: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
-@pytest.mark.parametrize("what", NOTES)
-def test_what_cannot_be_seen_or_works_otherwise_is_no_fault(what: str) -> None:
-    changes, state, sentence = NOTES[what]
-    found = checkup(replace(WELL, **changes))
-    assert [one for one in found if one.state == state and sentence in one.text]
-    assert not [one for one in found if one.state == "lacks"]
+@pytest.mark.parametrize("case", NOTES)
+def test_what_cannot_be_seen_or_works_otherwise_is_no_fault(case: str) -> None:
+    changes, state, sentence = NOTES[case]
+    remarks = checkup(replace(WELL, **changes))
+    assert [remark for remark in remarks if remark.state == state and sentence in remark.text]
+    assert not [remark for remark in remarks if remark.state == "lacks"]
 
 
 def test_the_command_ends_with_1_where_something_lacks_and_reads_with_the_users_rights(

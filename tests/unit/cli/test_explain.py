@@ -1,4 +1,4 @@
-"""`tdcs explain job`: why it waits, where its data is, and what cannot be told."""
+"""`tdcs explain job`: why it waits, where its data is, and what is unknown."""
 
 from typing import cast
 
@@ -16,19 +16,19 @@ from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import DATASETS, PODS, TRAINING_JOBS, Resource
 
 
-def test_what_may_not_be_listed_is_said_and_the_rest_is_told() -> None:
+def test_what_may_not_be_listed_is_named_and_the_rest_is_explained() -> None:
     world = JobWorld(job=job(state="Running"), datasets=held(a=60, b=30), own_pods=[pod("p0", node="b")])
-    found = explain(world)
-    assert "you may not list nodes" in found.pods[0].sentence
-    assert "30 bytes" in printed(found)
+    report = explain(world)
+    assert "you may not list nodes" in report.pods[0].sentence
+    assert "30 bytes" in printed(report)
 
 
 def test_why_it_waits_is_said_in_the_operators_words() -> None:
-    told = "needs 4 nvidia.com/gpu at once, 3 nvidia.com/gpu free; position 2 of 2; behind team/big"
-    report = explain(JobWorld(job=job(state="Queued", reason="NotEnoughRoom", message=told)))
-    assert report.headline == f"It waits for its turn: {told}"
+    message = "needs 4 nvidia.com/gpu at once, 3 nvidia.com/gpu free; position 2 of 2; behind team/big"
+    report = explain(JobWorld(job=job(state="Queued", reason="NotEnoughRoom", message=message)))
+    assert report.headline == f"It waits for its turn: {message}"
     assert "there is no such Dataset" in report.datasets[0]
-    assert told in printed(report)
+    assert message in printed(report)
 
 
 def test_a_pod_that_does_not_start_quotes_the_reason() -> None:
@@ -36,8 +36,8 @@ def test_a_pod_that_does_not_start_quotes_the_reason() -> None:
         "name": "main",
         "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no [such] image"}},
     }
-    own = pod("p0", node="a", phase="Pending", containerStatuses=[waiting])
-    report = explain(JobWorld(job=job(state="Starting"), datasets=held(a=60), own_pods=[own]))
+    waiting_pod = pod("p0", node="a", phase="Pending", containerStatuses=[waiting])
+    report = explain(JobWorld(job=job(state="Starting"), datasets=held(a=60), own_pods=[waiting_pod]))
     assert "p0 waits: ImagePullBackOff: no [such] image" in printed(report)
 
 
@@ -47,30 +47,34 @@ def test_a_job_that_nobody_has_looked_at_says_so() -> None:
 
 def test_a_dataset_that_cannot_be_understood_hides_nothing_else() -> None:
     world = JobWorld(job=job(state="Waiting"), datasets={"pictures": {"spec": "nonsense"}})
-    told = explain(world).datasets[0]
-    assert "the object cannot be understood (spec: " in told
-    assert "no such Dataset" not in told
+    text = explain(world).datasets[0]
+    assert "the object cannot be understood (spec: " in text
+    assert "no such Dataset" not in text
 
 
 def test_a_dataset_that_nobody_has_looked_at_is_not_called_missing() -> None:
     unread = {"pictures": {"metadata": {"name": "pictures"}, "spec": {"source": {"uri": "s3://b/p"}}}}
-    told = explain(JobWorld(job=job(state="Waiting"), datasets=unread)).datasets
-    assert told == ("pictures: the operator has not looked at it yet",)
+    texts = explain(JobWorld(job=job(state="Waiting"), datasets=unread)).datasets
+    assert texts == ("pictures: the operator has not looked at it yet",)
 
 
 def test_a_dataset_that_cannot_be_read_is_quoted() -> None:
     refused = held(a=0)
-    mounted = next(one for one in refused["pictures"]["status"]["conditions"] if one["type"] == "Mounted")
+    mounted = next(
+        condition
+        for condition in refused["pictures"]["status"]["conditions"]
+        if condition["type"] == "Mounted"
+    )
     mounted |= {"status": "False", "reason": "SourceRefused", "message": "403 Forbidden"}
-    told = explain(JobWorld(job=job(state="Waiting"), datasets=refused)).datasets[0]
-    assert told.endswith("it cannot be read now: SourceRefused: 403 Forbidden")
+    text = explain(JobWorld(job=job(state="Waiting"), datasets=refused)).datasets[0]
+    assert text.endswith("it cannot be read now: SourceRefused: 403 Forbidden")
 
 
 def test_of_a_dataset_on_many_nodes_the_first_are_named() -> None:
     nodes = {f"node{number:02}": number for number in range(1, 21)}
-    told = explain(JobWorld(job=job(state="Waiting"), datasets=held(**nodes))).datasets[0]
-    assert "20 bytes on node20" in told
-    assert told.endswith("13 bytes on node13, less or as much on 12 more")
+    text = explain(JobWorld(job=job(state="Waiting"), datasets=held(**nodes))).datasets[0]
+    assert "20 bytes on node20" in text
+    assert text.endswith("13 bytes on node13, less or as much on 12 more")
 
 
 class Bare:

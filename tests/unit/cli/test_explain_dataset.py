@@ -26,7 +26,7 @@ def test_a_dataset_says_what_it_is_granted_who_reads_it_and_when_it_leaves() -> 
         {"id": "0", "nodes": [{"name": "a", "bytes": 6_000_000}]},
         {"id": "clone-1", "nodes": [{"name": "b", "bytes": 1_000_000, "arriving": 5_000_000}]},
     ]
-    found = Dataset.model_validate(
+    dataset = Dataset.model_validate(
         {
             "spec": {
                 "source": {"uri": "file:///data"},
@@ -46,7 +46,7 @@ def test_a_dataset_says_what_it_is_granted_who_reads_it_and_when_it_leaves() -> 
     reads = job(conditions=[{"type": "Admitted", "status": "True", "reason": "AllPodsFit"}])
     waits = {**job(reason="DatasetAtLimit"), "metadata": {"name": "later", "namespace": "team"}}
     lines = explain_dataset(
-        namespace="team", name="pictures", dataset=found, jobs=[reads, waits], pods=[], created=NOW, now=NOW
+        namespace="team", name="pictures", dataset=dataset, jobs=[reads, waits], pods=[], created=NOW, now=NOW
     )
     text = "\n".join(lines)
     assert "Granted=False (NotAllFits): 6 MB of 10 MB found room" in text
@@ -63,7 +63,7 @@ def test_a_dataset_says_what_it_is_granted_who_reads_it_and_when_it_leaves() -> 
 
 def users(*pods: Object, jobs: Sequence[Object] = (), listed: bool = True, **status: Any) -> list[str]:
     """The lines on who uses a Dataset named pictures."""
-    found = Dataset.model_validate(
+    dataset = Dataset.model_validate(
         {
             "spec": {"source": {"uri": "file:///data"}},
             "status": {"totalBytes": 100, "mountPath": "/p", **status},
@@ -72,7 +72,7 @@ def users(*pods: Object, jobs: Sequence[Object] = (), listed: bool = True, **sta
     lines = explain_dataset(
         namespace="team",
         name="pictures",
-        dataset=found,
+        dataset=dataset,
         jobs=jobs,
         pods=list(pods) if listed else None,
         created=NOW,
@@ -83,11 +83,11 @@ def users(*pods: Object, jobs: Sequence[Object] = (), listed: bool = True, **sta
 
 def reader(name: str, *, owner: str = "", job_label: str = "", phase: str = "Running") -> Object:
     """A pod that mounts the Dataset's claim."""
-    found = pod(name, labels={"tdcs.io/training-job": job_label} if job_label else {}, phase=phase)
-    found["spec"]["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": "pictures"}}]
+    obj = pod(name, labels={"tdcs.io/training-job": job_label} if job_label else {}, phase=phase)
+    obj["spec"]["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": "pictures"}}]
     if owner:
-        found["metadata"]["ownerReferences"] = [{"kind": "Job", "name": owner, "controller": True}]
-    return found
+        obj["metadata"]["ownerReferences"] = [{"kind": "Job", "name": owner, "controller": True}]
+    return obj
 
 
 def test_jobs_that_name_a_dataset_use_it_and_those_that_do_not_run_say_why() -> None:
@@ -129,22 +129,24 @@ def test_the_size_of_what_was_never_listed_is_unknown_and_that_of_an_empty_file_
 
 def test_a_grant_of_all_slots_is_all_of_its_data() -> None:
     status = {"totalBytes": 100, "mountPath": "/p", "grant": {"bytes": 200, "slots": 4096}}
-    found = Dataset.model_validate({"spec": {"source": {"uri": "file:///data"}}, "status": status})
-    lines = explain_dataset(namespace="team", name="p", dataset=found, jobs=[], pods=[], created=NOW, now=NOW)
+    dataset = Dataset.model_validate({"spec": {"source": {"uri": "file:///data"}}, "status": status})
+    lines = explain_dataset(
+        namespace="team", name="p", dataset=dataset, jobs=[], pods=[], created=NOW, now=NOW
+    )
     assert "It may take 200 bytes of the cache: all of its data" in lines
 
 
 def leaving(*, jobs: Sequence[Object] = (), eviction: Object | None = None, **status: Any) -> str:
     """The last line: when the Dataset leaves the cache."""
     granted = {"totalBytes": 100, "mountPath": "/p", "grant": {"bytes": 100, "slots": 4096}}
-    found = Dataset.model_validate(
+    dataset = Dataset.model_validate(
         {
             "spec": {"source": {"uri": "file:///data"}, "eviction": eviction or {}},
             "status": {**granted, **status},
         }
     )
     return explain_dataset(
-        namespace="team", name="pictures", dataset=found, jobs=jobs, pods=[], created=NOW, now=NOW
+        namespace="team", name="pictures", dataset=dataset, jobs=jobs, pods=[], created=NOW, now=NOW
     )[-1]
 
 
@@ -197,7 +199,7 @@ def test_conditions_that_say_the_same_are_one_line_without_words_twice() -> None
         }
 
     size = "100 bytes of 100 bytes on 1 node"
-    found = Dataset.model_validate(
+    dataset = Dataset.model_validate(
         {
             "spec": {"source": {"uri": "file:///data"}},
             "status": {
@@ -211,7 +213,9 @@ def test_conditions_that_say_the_same_are_one_line_without_words_twice() -> None
             },
         }
     )
-    lines = explain_dataset(namespace="team", name="p", dataset=found, jobs=[], pods=[], created=NOW, now=NOW)
+    lines = explain_dataset(
+        namespace="team", name="p", dataset=dataset, jobs=[], pods=[], created=NOW, now=NOW
+    )
     assert lines[2:5] == [
         "Placed=True: on 1 node",
         f"Loaded=True, Ready=True: {size}",
@@ -233,7 +237,7 @@ def test_why_a_dataset_cannot_be_read_is_said_once() -> None:
         "the endpoint does not answer. Check spec.source.options.endpoint",
         "5 bytes of 9 found room",
     )
-    found = Dataset.model_validate(
+    dataset = Dataset.model_validate(
         {
             "spec": {"source": {"uri": "file:///data"}},
             "status": {
@@ -247,10 +251,12 @@ def test_why_a_dataset_cannot_be_read_is_said_once() -> None:
             },
         }
     )
-    lines = explain_dataset(namespace="team", name="p", dataset=found, jobs=[], pods=[], created=NOW, now=NOW)
+    lines = explain_dataset(
+        namespace="team", name="p", dataset=dataset, jobs=[], pods=[], created=NOW, now=NOW
+    )
     assert lines[1].endswith("; it may take 5 bytes (NotAllFits); it cannot be read now: MountFailed")
     assert f"Ready=False (MountFailed): {long}" in lines
     text = "\n".join(lines)
     assert (text.count(long), text.count(limit)) == (1, 1)
     # The line about a job's dataset stands alone.
-    assert described("p", found).endswith(f"it cannot be read now: MountFailed: {long}")
+    assert described("p", dataset).endswith(f"it cannot be read now: MountFailed: {long}")

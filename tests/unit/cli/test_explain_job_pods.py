@@ -27,7 +27,7 @@ def test_a_pod_on_the_best_node_is_said_to_be_there() -> None:
     assert "its locality was 100%" in printed(report)
 
 
-def test_a_node_that_is_as_good_is_told_from_one_that_is_better() -> None:
+def test_an_equally_good_node_is_distinguished_from_a_better_one() -> None:
     world = JobWorld(
         job=job(state="Running"),
         datasets=held(a=50, b=50),
@@ -35,19 +35,19 @@ def test_a_node_that_is_as_good_is_told_from_one_that_is_better() -> None:
         nodes=[node("a"), node("b")],
         pods=[pod("p0", node="a")],
     )
-    (other,) = explain(world).pods[0].alternatives
-    assert other.node == "b"
-    assert "no higher score than the pod's own node" in other.why_not
+    (alternative,) = explain(world).pods[0].alternatives
+    assert alternative.node == "b"
+    assert "no higher score than the pod's own node" in alternative.why_not
 
 
 def test_why_a_pod_is_not_on_a_better_node_is_said() -> None:
-    other = pod("other", node="a", gpus=3)
+    obj = pod("other", node="a", gpus=3)
     world = JobWorld(
         job=job(state="Running"),
         datasets=held(a=60, b=30, c=60),
         own_pods=[pod("p0", node="b")],
         nodes=[node("a"), node("b"), node("c", unschedulable=True)],
-        pods=[pod("p0", node="b"), other],
+        pods=[pod("p0", node="b"), obj],
     )
     sentence = explain(world).pods[0].sentence
     assert "score 5 of 10" in sentence
@@ -109,17 +109,25 @@ def test_a_node_that_a_preload_brought_the_data_to_is_as_good_as_the_datasets_ow
 def test_a_job_whose_pods_are_gone_is_explained_from_its_status() -> None:
     places = [{"pod": "p0", "node": "b", "cachedBytes": 30}]
     report = explain(JobWorld(job=job(state="Succeeded", placement=places), datasets=held(a=60, b=30)))
-    assert [(each.pod, each.node, each.phase) for each in report.pods] == [("p0", "b", "gone")]
+    assert [(pod_report.pod, pod_report.node, pod_report.phase) for pod_report in report.pods] == [
+        ("p0", "b", "gone")
+    ]
 
 
 def placed_by(scheduler: str, *, named: bool) -> JobReport:
     """A pod that runs where no data is, although there was room next to it."""
-    asked, own = job(state="Running"), pod("p0", node="b")
-    own["spec"]["schedulerName"] = scheduler
+    train, pod_of_job = job(state="Running"), pod("p0", node="b")
+    pod_of_job["spec"]["schedulerName"] = scheduler
     if named:
-        role_of(asked)["template"]["spec"]["schedulerName"] = scheduler
+        role_of(train)["template"]["spec"]["schedulerName"] = scheduler
     return explain(
-        JobWorld(job=asked, datasets=held(a=60), own_pods=[own], nodes=[node("a"), node("b")], pods=[own])
+        JobWorld(
+            job=train,
+            datasets=held(a=60),
+            own_pods=[pod_of_job],
+            nodes=[node("a"), node("b")],
+            pods=[pod_of_job],
+        )
     )
 
 
@@ -145,11 +153,15 @@ def test_the_scheduler_of_tdcs_is_known_by_whatever_name_it_was_installed(
 
 
 def test_a_pod_whose_template_names_its_node_was_chosen_by_no_scheduler() -> None:
-    asked, own = job(state="Running"), pod("p0", node="b")
-    role_of(asked)["template"]["spec"]["nodeName"] = "b"
+    train, pod_of_job = job(state="Running"), pod("p0", node="b")
+    role_of(train)["template"]["spec"]["nodeName"] = "b"
     report = explain(
         JobWorld(
-            job=asked, datasets=held(a=60, b=30), own_pods=[own], nodes=[node("a"), node("b")], pods=[own]
+            job=train,
+            datasets=held(a=60, b=30),
+            own_pods=[pod_of_job],
+            nodes=[node("a"), node("b")],
+            pods=[pod_of_job],
         )
     )
     assert report.pods[0].sentence == (
@@ -164,11 +176,17 @@ def test_a_pod_whose_template_names_its_node_was_chosen_by_no_scheduler() -> Non
 
 
 def test_a_pod_without_a_node_was_not_placed_by_a_scheduler_that_never_looked_at_it() -> None:
-    asked, own = job(state="Starting"), pod("p0", phase="Pending")
-    role_of(asked)["template"]["spec"]["schedulerName"] = "nosuch"
-    own["spec"]["schedulerName"] = "nosuch"
+    train, pod_of_job = job(state="Starting"), pod("p0", phase="Pending")
+    role_of(train)["template"]["spec"]["schedulerName"] = "nosuch"
+    pod_of_job["spec"]["schedulerName"] = "nosuch"
     report = explain(
-        JobWorld(job=asked, datasets=held(a=60), own_pods=[own], nodes=[node("a"), node("b")], pods=[own])
+        JobWorld(
+            job=train,
+            datasets=held(a=60),
+            own_pods=[pod_of_job],
+            nodes=[node("a"), node("b")],
+            pods=[pod_of_job],
+        )
     )
     assert report.pods[0].sentence == (
         "waits for the scheduler nosuch to give it a node, which has not looked at it yet: is there a scheduler of "
@@ -190,7 +208,10 @@ def test_nodes_that_pods_of_the_job_were_on_are_no_others() -> None:
         pods=[],
     )
     report = explain(world)
-    assert [[other.node for other in each.alternatives] for each in report.pods] == [["c"], ["c"]]
+    assert [[alternative.node for alternative in pod_report.alternatives] for pod_report in report.pods] == [
+        ["c"],
+        ["c"],
+    ]
     assert "c " in table_of(report)
     assert report.pods[1].sentence.startswith("was on b, which now holds 30 bytes of its 100 bytes (score 5")
     assert "a has score 10" in report.pods[1].sentence
@@ -209,17 +230,17 @@ def test_of_a_suspended_job_no_table_says_why_its_pods_are_not_elsewhere() -> No
 
 def test_pods_that_wait_for_what_the_job_says_do_not_say_it_again() -> None:
     waits = [pod("p0", phase="Pending"), pod("p1", phase="Pending")]
-    for one in waits:
-        one["status"]["conditions"] = [
+    for obj in waits:
+        obj["status"]["conditions"] = [
             {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes fit"}
         ]
-    for message, told in (("2 pods have no node: 0/2 nodes fit", "waits for that"), ("", "same as p0")):
-        asked = job(state="Starting", message=message)
+    for message, words in (("2 pods have no node: 0/2 nodes fit", "waits for that"), ("", "same as p0")):
+        train = job(state="Starting", message=message)
         text = printed(
-            explain(JobWorld(job=asked, datasets=held(a=60), own_pods=waits, nodes=[], pods=waits))
+            explain(JobWorld(job=train, datasets=held(a=60), own_pods=waits, nodes=[], pods=waits))
         )
         assert text.count("0/2 nodes fit") == 1
-        assert told in text
+        assert words in text
 
 
 @pytest.mark.parametrize(("peers", "advised"), [(2, False), (40, True)])
@@ -236,7 +257,7 @@ def test_no_advice_comes_from_two_seconds_of_waits(peers: int, advised: bool) ->
     assert ("waited in 100%" in text) == advised
 
 
-def test_a_training_loop_that_is_watched_is_told_of_first() -> None:
+def test_a_watched_training_loop_comes_first() -> None:
     stall = {
         "observedSeconds": 100,
         "sourceSeconds": 3,
@@ -254,51 +275,51 @@ def test_a_training_loop_that_is_watched_is_told_of_first() -> None:
 
 
 def test_nodes_of_pods_that_run_are_no_others_either() -> None:
-    own = [pod("p0", node="a"), pod("p1", node="b")]
+    pods = [pod("p0", node="a"), pod("p1", node="b")]
     world = JobWorld(
         job=job(state="Running"),
         datasets=held(a=60, b=30),
-        own_pods=own,
+        own_pods=pods,
         nodes=[node("a"), node("b")],
-        pods=own,
+        pods=pods,
     )
     report = explain(world)
-    assert [each.alternatives for each in report.pods] == [(), ()]
+    assert [pod_report.alternatives for pod_report in report.pods] == [(), ()]
     assert table_of(report) == ""
 
 
 def with_a_parameter_server(**status: Any) -> Object:
-    found = job(**status)
-    specs = found["spec"]["replicaSpecs"]
+    train = job(**status)
+    specs = train["spec"]["replicaSpecs"]
     specs += [{**specs[0], "name": name} for name in ("Chief", "PS")]
     names = ("train-chief-0-x", "train-ps-0-x", "train-worker-0-x")
-    found["status"]["placement"] = [{"pod": name, "node": "a", "cachedBytes": 0} for name in names]
-    found["spec"]["framework"] = "TensorFlow"
-    return found
+    train["status"]["placement"] = [{"pod": name, "node": "a", "cachedBytes": 0} for name in names]
+    train["spec"]["framework"] = "TensorFlow"
+    return train
 
 
-def test_pods_that_were_cleaned_up_after_the_end_are_told_in_the_past() -> None:
+def test_pods_that_were_cleaned_up_after_the_end_are_in_the_past_tense() -> None:
     chief = pod("train-chief-0-x", node="a", phase="Succeeded", labels={"tdcs.io/role": "chief"})
     ended = with_a_parameter_server(state="Succeeded")
     report = explain(JobWorld(job=ended, datasets=held(a=60), own_pods=[chief]))
-    assert [(each.pod, each.role, each.phase) for each in report.pods] == [
+    assert [(pod_report.pod, pod_report.role, pod_report.phase) for pod_report in report.pods] == [
         ("train-chief-0-x", "Chief", "Succeeded"),
         ("train-ps-0-x", "PS", "gone"),
         ("train-worker-0-x", "Worker", "gone"),
     ]
-    assert all(each.sentence.startswith("was on a") for each in report.pods)
+    assert all(pod_report.sentence.startswith("was on a") for pod_report in report.pods)
     assert report.pods[1].sentence == "was on a; it read no data: any node was as good"
 
 
-def test_of_a_job_that_runs_pods_that_were_replaced_are_not_told() -> None:
+def test_replaced_pods_of_a_running_job_are_left_out() -> None:
     places = [{"pod": "old", "node": "b", "cachedBytes": 0}]
     running = job(state="Running", placement=places)
     report = explain(JobWorld(job=running, datasets=held(a=60), own_pods=[pod("new", node="a")]))
-    assert [each.pod for each in report.pods] == ["new"]
+    assert [pod_report.pod for pod_report in report.pods] == ["new"]
     assert report.pods[0].sentence.startswith("is on a, which holds")
 
 
-def test_pods_of_a_suspended_job_and_pods_on_their_way_out_are_told_in_the_past() -> None:
+def test_pods_of_a_suspended_job_and_terminating_pods_are_in_the_past_tense() -> None:
     places = [{"pod": "p0", "node": "a", "cachedBytes": 0}]
     suspended = explain(JobWorld(job=job(state="Suspended", placement=places), datasets=held(a=60)))
     assert suspended.pods[0].sentence.startswith("was on a, which now holds")
@@ -340,6 +361,6 @@ def test_pods_of_a_suspended_job_and_pods_on_their_way_out_are_told_in_the_past(
 def test_where_the_job_and_its_data_meet_is_said_with_what_was_expected_and_what_came(
     meeting: Object, sentence: str
 ) -> None:
-    told = {"dataset": "pictures", "copy": "0", "meeting": {"decidedTime": "2026-01-01T00:00:00Z", **meeting}}
-    report = explain(JobWorld(job=job(state="Running", copies=[told]), datasets=held(a=60)))
+    copy = {"dataset": "pictures", "copy": "0", "meeting": {"decidedTime": "2026-01-01T00:00:00Z", **meeting}}
+    report = explain(JobWorld(job=job(state="Running", copies=[copy]), datasets=held(a=60)))
     assert any(sentence in text for text in report.remarks), report.remarks

@@ -13,27 +13,27 @@ LINK = {"machines": 3, "bytesPerSecond": 12_000_000.0, "latencySeconds": 0.001}
 
 def planned(replicas: list[int], levels: list[dict[str, Any]], *, gpus: int = 1, text: str = "") -> Object:
     """A running job with a plan in the template of its workers."""
-    made = job(state="Running")
+    train = job(state="Running")
     document = {
         "stages": [{"nodes": ["node2"], "replicas": count} for count in replicas],
         "expectedSeconds": 0.5,
         "levels": levels,
     }
-    (container,) = made["spec"]["replicaSpecs"][0]["template"]["spec"]["containers"]
+    (container,) = train["spec"]["replicaSpecs"][0]["template"]["spec"]["containers"]
     container["env"] = [{"name": "TDCS_TRAIN_PLAN", "value": text or json.dumps(document)}]
     container["resources"] = {"limits": {"nvidia.com/gpu": str(gpus)}}
-    made["spec"]["workers"] = sum(replicas) // gpus
-    return made
+    train["spec"]["workers"] = sum(replicas) // gpus
+    return train
 
 
-def explained(made: Object, *nodes: str, message: str = "") -> str:
+def explained(train: Object, *nodes: str, message: str = "") -> str:
     pods = [pod(f"p{number}", node=name) for number, name in enumerate(nodes)]
     if message:
         ended = {"exitCode": 143, "message": message}
         pods[0]["status"]["containerStatuses"] = [{"name": "main", "lastState": {"terminated": ended}}]
     names = sorted(set(nodes))
     return printed(
-        explain(JobWorld(job=made, own_pods=pods, nodes=[node(name) for name in names], pods=pods))
+        explain(JobWorld(job=train, own_pods=pods, nodes=[node(name) for name in names], pods=pods))
     )
 
 

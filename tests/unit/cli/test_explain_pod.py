@@ -17,26 +17,26 @@ KNOWN = {"team/pictures": held(a=60, b=30)["pictures"]}
 
 
 def mounting(
-    *claims: str, scheduler: str = "tdcs-scheduler", annotation: str | None = None, **others: Any
+    *claims: str, scheduler: str = "tdcs-scheduler", annotation: str | None = None, **fields: Any
 ) -> Object:
     """A pod that mounts these claims."""
-    made = pod("p", **others)
-    made["spec"]["schedulerName"] = scheduler
-    made["spec"]["volumes"] = [
-        {"name": each, "persistentVolumeClaim": {"claimName": each}} for each in claims
+    obj = pod("p", **fields)
+    obj["spec"]["schedulerName"] = scheduler
+    obj["spec"]["volumes"] = [
+        {"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in claims
     ]
     if annotation is not None:
-        made["metadata"]["annotations"] = {"tdcs.io/datasets": annotation}
-    return made
+        obj["metadata"]["annotations"] = {"tdcs.io/datasets": annotation}
+    return obj
 
 
-def explained(asked: Object, datasets: dict[str, Object] | None = None) -> PodReport:
+def explained(subject: Object, datasets: dict[str, Object] | None = None) -> PodReport:
     return explain_pod(
         PodWorld(
-            pod=asked,
+            pod=subject,
             datasets=KNOWN if datasets is None else datasets,
             nodes=[node("a"), node("b")],
-            pods=[asked],
+            pods=[subject],
         )
     )
 
@@ -57,14 +57,14 @@ def test_a_pod_is_explained_by_the_dataset_of_its_claim() -> None:
     assert "Pod team/p is on b" in printed(report)
 
 
-def test_a_pod_is_told_how_much_of_its_data_is_in_its_zone() -> None:
+def test_a_pod_shows_how_much_of_its_data_is_in_its_zone() -> None:
     zone, region = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
     nodes = [node(name) for name in "abc"]
-    for each, in_zone in zip(nodes, ("z1", "z2", "z1"), strict=True):
-        each["metadata"]["labels"] = {zone: in_zone, region: "eu"}
-    asked = mounting("pictures", node="c")
+    for obj, in_zone in zip(nodes, ("z1", "z2", "z1"), strict=True):
+        obj["metadata"]["labels"] = {zone: in_zone, region: "eu"}
+    subject = mounting("pictures", node="c")
 
-    report = explain_pod(PodWorld(pod=asked, datasets=KNOWN, nodes=nodes, pods=[asked]))
+    report = explain_pod(PodWorld(pod=subject, datasets=KNOWN, nodes=nodes, pods=[subject]))
 
     assert report.near.startswith(
         "Of its data are 60% in its zone (z1): what its node lacks is read from the nearest"
@@ -73,15 +73,15 @@ def test_a_pod_is_told_how_much_of_its_data_is_in_its_zone() -> None:
     assert explained(mounting("pictures", node="b")).near == ""
 
 
-def test_a_pod_of_a_scheduler_that_does_not_know_the_data_is_told_the_remedy() -> None:
+def test_a_pod_of_a_scheduler_without_the_extender_shows_the_remedy() -> None:
     report = explained(mounting("pictures", node="b", scheduler="default-scheduler"))
 
     assert "default-scheduler places it, which does not know where its data is" in report.headline
     assert "Set schedulerName to tdcs-scheduler" in report.headline
     assert "placed by default-scheduler, which does not know where the data is" in report.place.sentence
-    other = explained(mounting("pictures", scheduler="volcano")).headline
-    assert other.startswith("volcano places it, which ranks nodes by data only if it asks the extender")
-    assert "it has no node affinity to its data" in other
+    headline = explained(mounting("pictures", scheduler="volcano")).headline
+    assert headline.startswith("volcano places it, which ranks nodes by data only if it asks the extender")
+    assert "it has no node affinity to its data" in headline
 
 
 def test_a_pod_with_node_affinity_is_said_to_be_placed_by_that() -> None:
@@ -98,22 +98,22 @@ def test_a_pod_with_node_affinity_is_said_to_be_placed_by_that() -> None:
 
 
 def test_a_pod_that_was_created_with_its_node_was_chosen_by_no_scheduler() -> None:
-    asked = mounting("pictures", node="b")
-    asked["metadata"]["managedFields"] = [
+    subject = mounting("pictures", node="b")
+    subject["metadata"]["managedFields"] = [
         {"manager": "kubelet", "subresource": "status", "fieldsV1": {"f:status": {}}},
         {"manager": "kubectl-create", "fieldsV1": {"f:spec": {"f:nodeName": {}}}},
     ]
-    report = explained(asked)
+    report = explained(subject)
     assert report.headline.startswith("No scheduler placed it, and its data was not looked at")
     assert "though others hold more (a has score 10): no scheduler was asked" in report.place.sentence
 
-    asked["metadata"]["managedFields"][1]["fieldsV1"] = {"f:spec": {"f:schedulerName": {}}}
-    assert explained(asked).headline.startswith("tdcs-scheduler places it, by its data")
+    subject["metadata"]["managedFields"][1]["fieldsV1"] = {"f:spec": {"f:schedulerName": {}}}
+    assert explained(subject).headline.startswith("tdcs-scheduler places it, by its data")
 
 
 def test_a_pod_that_opted_out_is_said_to_have() -> None:
-    asked = mounting("pictures", node="b", labels={"tdcs.io/place-by-data": "false"})
-    report = explained(asked)
+    subject = mounting("pictures", node="b", labels={"tdcs.io/place-by-data": "false"})
+    report = explained(subject)
     assert report.headline.startswith("It is labelled tdcs.io/place-by-data=false: tdcs-scheduler places it")
     assert report.datasets == ()
     assert report.place.score is None

@@ -29,7 +29,7 @@ def dataset(name: str = "pictures", *, cluster_name: str = "default", **status: 
     return {"metadata": {"name": name, "namespace": "team"}, "spec": spec, "status": status}
 
 
-def held(**nodes: int) -> dict[str, Any]:
+def held_fields(**nodes: int) -> dict[str, Any]:
     listed = [{"name": name, "bytes": size} for name, size in nodes.items()]
     return {"totalBytes": 100, "copies": [{"id": "0", "nodes": listed}]}
 
@@ -76,12 +76,12 @@ def job(name: str, *, priority: int = 0, created: str = "2026-05-01T10:00:00Z", 
     }
 
 
-def rows(found: Document, section: str) -> dict[str, Any]:
-    return dict(found[section])  # type: ignore[index]
+def rows(shown_document: Document, section: str) -> dict[str, Any]:
+    return dict(shown_document[section])  # type: ignore[index]
 
 
 def test_a_node_shows_what_it_holds_and_what_runs_there() -> None:
-    found = document(
+    shown_document = document(
         LiveObjects(
             nodes=[node("a"), node("b", ready="Unknown", unschedulable=True)],
             pods=[
@@ -89,7 +89,7 @@ def test_a_node_shows_what_it_holds_and_what_runs_there() -> None:
                 pod_row(pod("other", node="a")),
                 pod_row(pod("done", node="a", job="train", phase="Succeeded")),
             ],
-            datasets=[dataset(**held(a=60, c=40)), dataset("texts", **held(a=70))],
+            datasets=[dataset(**held_fields(a=60, c=40)), dataset("texts", **held_fields(a=70))],
             clusters=[
                 {
                     "metadata": {"name": "default"},
@@ -100,32 +100,32 @@ def test_a_node_shows_what_it_holds_and_what_runs_there() -> None:
             ],
         )
     )
-    first: NodeRow = rows(found, "nodes")["a"]
+    first: NodeRow = rows(shown_document, "nodes")["a"]
     assert (first.gpus, first.gpus_used) == (4, 2)
     assert first.held == (("team/texts", 70), ("team/pictures", 60))
     assert first.pods == (("p0", "TrainingJob/team/train"),)
     assert (first.worker, first.used, first.capacity) == ("Ready", 130, 500)
-    second: NodeRow = rows(found, "nodes")["b"]
+    second: NodeRow = rows(shown_document, "nodes")["b"]
     assert (second.ready, second.cordoned) == (False, True)
-    assert set(rows(found, "nodes")) == {"a", "b"}, (
+    assert set(rows(shown_document, "nodes")) == {"a", "b"}, (
         "a node that is gone is not shown, though a status names it"
     )
 
 
 def test_blocks_that_two_datasets_share_count_once() -> None:
-    shared = {"mountPath": "/datasets/0a", **held(a=60)}
-    found = document(
+    shared = {"mountPath": "/datasets/0a", **held_fields(a=60)}
+    shown_document = document(
         LiveObjects(
             nodes=[node("a")],
             datasets=[
-                dataset("texts", mountPath="/datasets/0b", **held(a=30)),
+                dataset("texts", mountPath="/datasets/0b", **held_fields(a=30)),
                 dataset("the-same", **shared),
                 dataset("pictures", **shared),
                 dataset("elsewhere", cluster_name="second", **shared),
             ],
         )
     )
-    first: NodeRow = rows(found, "nodes")["a"]
+    first: NodeRow = rows(shown_document, "nodes")["a"]
     assert first.held == (
         ("team/elsewhere", 60),
         ("team/pictures", 60),
@@ -135,16 +135,16 @@ def test_blocks_that_two_datasets_share_count_once() -> None:
 
 
 def test_without_the_right_to_list_nodes_those_with_data_are_shown() -> None:
-    found = document(
-        LiveObjects(datasets=[dataset(**held(a=60, c=0))], limits={"nodes": "you may not list nodes"})
+    shown_document = document(
+        LiveObjects(datasets=[dataset(**held_fields(a=60, c=0))], limits={"nodes": "you may not list nodes"})
     )
-    assert rows(found, "nodes")["a"].gpus is None
-    assert set(rows(found, "nodes")) == {"a"}
-    assert rows(found, "limits")["nodes"].why == "you may not list nodes"
+    assert rows(shown_document, "nodes")["a"].gpus is None
+    assert set(rows(shown_document, "nodes")) == {"a"}
+    assert rows(shown_document, "limits")["nodes"].why == "you may not list nodes"
 
 
 def test_pods_of_others_that_mount_a_datasets_claim_are_jobs_too() -> None:
-    found = document(
+    shown_document = document(
         LiveObjects(
             pods=[
                 pod_row(pod("w-0", node="a", claims=("pictures",), owner="train")),
@@ -155,7 +155,7 @@ def test_pods_of_others_that_mount_a_datasets_claim_are_jobs_too() -> None:
             datasets=[dataset()],
         )
     )
-    jobs: dict[str, JobRow] = rows(found, "jobs")
+    jobs: dict[str, JobRow] = rows(shown_document, "jobs")
     assert set(jobs) == {"Job/team/train", "Pod/team/alone"}
     first = jobs["Job/team/train"]
     assert (first.state, first.ready, first.wanted, first.nodes) == ("Running", 1, 2, (("a", 1),))
@@ -169,8 +169,8 @@ def test_a_pod_that_has_a_node_and_does_not_run_yet_is_starting() -> None:
             pod_row(pod(f"w-{number}", node="a", claims=("pictures",), owner="train", phase=phase))
             for number, phase in enumerate(phases)
         ]
-        found: JobRow = rows(document(LiveObjects(pods=pods, datasets=[dataset()])), "jobs")["Job/team/train"]
-        return found
+        row: JobRow = rows(document(LiveObjects(pods=pods, datasets=[dataset()])), "jobs")["Job/team/train"]
+        return row
 
     assert (look("Pending", "Pending").state, look("Pending", "Pending").ready) == ("Starting", 0)
     assert (look("Running", "Pending").state, look("Running", "Pending").ready) == ("Running", 1)
@@ -180,13 +180,13 @@ def test_a_pod_that_has_a_node_and_does_not_run_yet_is_starting() -> None:
 
 def test_a_job_that_has_succeeded_does_not_show_none_of_its_pods() -> None:
     pods = [{"name": "Worker", "ready": 0, "succeeded": 2}]
-    found = document(LiveObjects(jobs=[job("done", state="Succeeded", replicaStatuses=pods)]))
-    row: JobRow = rows(found, "jobs")["TrainingJob/team/done"]
+    shown_document = document(LiveObjects(jobs=[job("done", state="Succeeded", replicaStatuses=pods)]))
+    row: JobRow = rows(shown_document, "jobs")["TrainingJob/team/done"]
     assert row.outcome == "2 of 2 succeeded"
 
 
 def test_jobs_that_wait_have_a_place_in_the_order_in_which_they_came() -> None:
-    found = document(
+    shown_document = document(
         LiveObjects(
             jobs=[
                 job("late", state="Queued", created="2026-05-01T11:00:00Z"),
@@ -196,14 +196,14 @@ def test_jobs_that_wait_have_a_place_in_the_order_in_which_they_came() -> None:
             ]
         )
     )
-    places = {row.name: row.position for row in rows(found, "jobs").values()}
+    places = {row.name: row.position for row in rows(shown_document, "jobs").values()}
     assert places == {"early": 1, "late": 2, "held": 0, "runs": 0}
-    runs: JobRow = rows(found, "jobs")["TrainingJob/team/runs"]
+    runs: JobRow = rows(shown_document, "jobs")["TrainingJob/team/runs"]
     assert (runs.ready, runs.wanted, runs.datasets) == (2, 2, ("team/pictures",))
 
 
 def test_jobs_that_the_operators_queue_leaves_out_have_no_place_in_it() -> None:
-    found = document(
+    shown_document = document(
         LiveObjects(
             jobs=[
                 job("huge", state="Queued", reason="NoNodeIsLargeEnough", created="2026-05-01T10:00:00Z"),
@@ -214,48 +214,56 @@ def test_jobs_that_the_operators_queue_leaves_out_have_no_place_in_it() -> None:
             ]
         )
     )
-    places = {row.name: row.position for row in rows(found, "jobs").values()}
+    places = {row.name: row.position for row in rows(shown_document, "jobs").values()}
     assert places == {"huge": 0, "paused": 0, "other": 0, "typo": 1, "next": 2}
 
 
 def test_a_dataset_shows_how_far_it_is_and_why_it_is_not_ready() -> None:
     ready = {"type": "Ready", "status": "False", "message": "it is being loaded"}
-    found = document(
+    shown_document = document(
         LiveObjects(
             datasets=[
-                dataset(state="Loading", wantedBytes=50, loadedBytes=20, conditions=[ready], **held(a=9))
+                dataset(
+                    state="Loading", wantedBytes=50, loadedBytes=20, conditions=[ready], **held_fields(a=9)
+                )
             ]
         )
     )
-    row: DatasetRow = rows(found, "datasets")["team/pictures"]
+    row: DatasetRow = rows(shown_document, "datasets")["team/pictures"]
     assert (row.state, row.wanted, row.loaded, row.nodes) == ("Loading", 50, 20, 1)
     assert row.message == "it is being loaded"
 
 
 @pytest.mark.parametrize("copies", ["oops", [{"id": "0", "nodes": "many"}], [7]])
 def test_a_status_that_cannot_be_read_hides_no_other_row(copies: Any) -> None:
-    found = document(LiveObjects(datasets=[dataset("odd", copies=copies), dataset(**held(a=1))]))
-    assert set(rows(found, "datasets")) == {"team/odd", "team/pictures"}
-    assert rows(found, "nodes")["a"].held == (("team/pictures", 1),)
+    shown_document = document(
+        LiveObjects(datasets=[dataset("odd", copies=copies), dataset(**held_fields(a=1))])
+    )
+    assert set(rows(shown_document, "datasets")) == {"team/odd", "team/pictures"}
+    assert rows(shown_document, "nodes")["a"].held == (("team/pictures", 1),)
 
 
 def test_only_rows_that_changed_are_sent_and_those_that_are_gone_are_said() -> None:
-    before = document(LiveObjects(datasets=[dataset(**held(a=1)), dataset("texts")], nodes=[node("a")]))
-    same = document(LiveObjects(datasets=[dataset(**held(a=1)), dataset("texts")], nodes=[node("a")]))
-    assert changes(before, same) == {}
-    after = document(LiveObjects(datasets=[dataset(**held(a=2))], nodes=[node("a")]))
-    found = changes(before, after)
-    assert set(found) == {"datasets", "nodes"}
-    assert found["datasets"] == {"team/texts": None}
-    assert found["nodes"]["a"].held == (("team/pictures", 2),)  # type: ignore[union-attr]
+    before = document(
+        LiveObjects(datasets=[dataset(**held_fields(a=1)), dataset("texts")], nodes=[node("a")])
+    )
+    equal = document(LiveObjects(datasets=[dataset(**held_fields(a=1)), dataset("texts")], nodes=[node("a")]))
+    assert changes(before, equal) == {}
+    after = document(LiveObjects(datasets=[dataset(**held_fields(a=2))], nodes=[node("a")]))
+    changed = changes(before, after)
+    assert set(changed) == {"datasets", "nodes"}
+    assert changed["datasets"] == {"team/texts": None}
+    assert changed["nodes"]["a"].held == (("team/pictures", 2),)  # type: ignore[union-attr]
 
 
 def test_little_is_kept_of_a_pod() -> None:
-    kept = kept_pod(pod("p", node="a"))
-    assert set(kept) == {"metadata", "row"}
+    reduced = kept_pod(pod("p", node="a"))
+    assert set(reduced) == {"metadata", "row"}
 
 
-def shown(world: LiveObjects, *, lines: int | None, contact: Contact | None = None, width: int = 160) -> str:
+def screen_of(
+    world: LiveObjects, *, lines: int | None, contact: Contact | None = None, width: int = 160
+) -> str:
     console = Console(file=io.StringIO(), width=width, height=50)
     console.print(LiveScreen(document(world), contact=contact or Contact(), lines=lines))
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
@@ -264,8 +272,8 @@ def shown(world: LiveObjects, *, lines: int | None, contact: Contact | None = No
 def large() -> LiveObjects:
     objects = cluster(nodes=40, jobs=60)
     return LiveObjects(
-        nodes=[trimmed_node(each) for each in objects["nodes"]],
-        pods=[pod_row(each) for each in objects["pods"]],
+        nodes=[trimmed_node(obj) for obj in objects["nodes"]],
+        pods=[pod_row(obj) for obj in objects["pods"]],
         clusters=objects["cacheclusters"],
         datasets=objects["datasets"],
         jobs=objects["trainingjobs"],
@@ -274,7 +282,7 @@ def large() -> LiveObjects:
 
 @pytest.mark.parametrize("lines", [16, 30, 60])
 def test_the_terminal_shows_what_fits_and_counts_the_rest(lines: int) -> None:
-    text = shown(large(), lines=lines)
+    text = screen_of(large(), lines=lines)
     assert text.count("\n") <= lines
     assert "of 60)" in text
     assert "running" in text
@@ -285,7 +293,7 @@ WIDTHS = [80, 100, 132, 180]
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_no_width_of_a_terminal_hides_a_name_a_figure_or_a_reason(width: int) -> None:
-    text = shown(large(), lines=None, width=width)
+    text = screen_of(large(), lines=None, width=width)
     lines = text.splitlines()
     assert max(map(len, lines)) <= width
     (jobs, data, nodes) = (
@@ -307,10 +315,10 @@ def test_long_names_leave_room_for_the_figures(width: int) -> None:
     name = "a-name-that-is-about-as-long-as-names-in-a-real-cluster-are-0123456789"
     world = LiveObjects(
         nodes=[node(name)],
-        datasets=[dataset(name, state="Ready", **held(**{name: 40}))],
+        datasets=[dataset(name, state="Ready", **held_fields(**{name: 40}))],
         jobs=[job(name, state="Running", replicaStatuses=[{"name": "Worker", "ready": 2}])],
     )
-    text = shown(world, lines=None, width=width)
+    text = screen_of(world, lines=None, width=width)
     assert "0 of 4" in text
     assert "2 of 2" in text
     assert "40 bytes" in text
@@ -320,9 +328,9 @@ def test_long_names_leave_room_for_the_figures(width: int) -> None:
 
 def test_nodes_that_need_a_look_come_first() -> None:
     world = LiveObjects(
-        nodes=[node("a"), node("b"), node("c", ready="Unknown")], datasets=[dataset(**held(b=9))]
+        nodes=[node("a"), node("b"), node("c", ready="Unknown")], datasets=[dataset(**held_fields(b=9))]
     )
-    text = shown(world, lines=None)
+    text = screen_of(world, lines=None)
     places = [text.index(f"\n{name} ") for name in ("c", "b", "a")]
     assert places == sorted(places)
     assert "not ready" in text
@@ -330,14 +338,14 @@ def test_nodes_that_need_a_look_come_first() -> None:
 
 def test_a_job_that_starts_is_not_counted_as_running() -> None:
     states = ("Running", "Starting", "Restarting", "Queued")
-    text = shown(LiveObjects(jobs=[job(state.lower(), state=state) for state in states]), lines=None)
+    text = screen_of(LiveObjects(jobs=[job(state.lower(), state=state) for state in states]), lines=None)
     assert "1 running, 2 starting, 1 waiting" in text
-    text = shown(LiveObjects(jobs=[job("one", state="Running")]), lines=None)
+    text = screen_of(LiveObjects(jobs=[job("one", state="Running")]), lines=None)
     assert "1 running, 0 waiting" in text
 
 
 def test_without_an_end_the_terminal_shows_everything() -> None:
-    text = shown(large(), lines=None)
+    text = screen_of(large(), lines=None)
     assert "of 60)" not in text
     assert text.count("gpu-0") >= 40
     assert "imagenet" in text
@@ -345,14 +353,16 @@ def test_without_an_end_the_terminal_shows_everything() -> None:
 
 def test_the_terminal_says_what_is_missing_and_that_it_is_old() -> None:
     world = LiveObjects(limits={"nodes": "you may not list nodes"})
-    text = shown(world, lines=None, contact=Contact(lost_since=1.0, problem="cannot get: connection refused"))
+    text = screen_of(
+        world, lines=None, contact=Contact(lost_since=1.0, problem="cannot get: connection refused")
+    )
     assert "The API server does not answer, this is old: cannot get: connection refused" in text
     assert "Not everything is shown: you may not list nodes" in text
     assert "none" in text
 
 
 @pytest.mark.parametrize(
-    ("room", "wanted", "given"),
+    ("room", "lengths", "lines"),
     [
         (None, (9, 9), [9, 9]),
         (20, (9, 9), [9, 9]),
@@ -361,5 +371,5 @@ def test_the_terminal_says_what_is_missing_and_that_it_is_old() -> None:
         (3, (9, 9, 9), [1, 1, 1]),
     ],
 )
-def test_lines_are_shared_out_fairly(room: int | None, wanted: tuple[int, ...], given: list[int]) -> None:
-    assert shared_out(room, *wanted) == given
+def test_lines_are_shared_out_fairly(room: int | None, lengths: tuple[int, ...], lines: list[int]) -> None:
+    assert shared_out(room, *lengths) == lines

@@ -18,14 +18,14 @@ def _root_logger() -> Iterator[None]:
     """The root logger as it was, after a test that sets it up."""
     root, quiet = logging.getLogger(), logging.getLogger("asyncio")
     before, level = list(root.handlers), root.level
-    propagates, others = quiet.propagate, list(quiet.handlers)
+    propagates, handlers = quiet.propagate, list(quiet.handlers)
     levels = {name: logging.getLogger(name).level for name in NOISY}
     yield
-    root.handlers[:], quiet.handlers[:] = before, others
+    root.handlers[:], quiet.handlers[:] = before, handlers
     quiet.propagate = propagates
     root.setLevel(level)
-    for name, one in levels.items():
-        logging.getLogger(name).setLevel(one)
+    for name, log_level in levels.items():
+        logging.getLogger(name).setLevel(log_level)
 
 
 def say_all() -> None:
@@ -59,5 +59,7 @@ def test_each_plain_line_of_the_operator_has_its_time_its_level_and_its_logger(
 
 def test_all_processes_of_the_chart_have_the_same_lines() -> None:
     places = [ROOT / "operator" / "tdcs", ROOT / "scheduler_plugin" / "tdcs_scheduler"]
-    own = {path.name for place in places for path in place.rglob("*.py") if "%(message)s" in path.read_text()}
-    assert own == {"names.py"}
+    modules = {
+        path.name for place in places for path in place.rglob("*.py") if "%(message)s" in path.read_text()
+    }
+    assert modules == {"names.py"}

@@ -34,7 +34,7 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(control: str, *targets: str, more: tuple[str, ...] = ()) -> Result:
-    words = [f"--control={control}", *(f"--target={one}" for one in targets), *more]
+    words = [f"--control={control}", *(f"--target={target}" for target in targets), *more]
     return CliRunner().invoke(main, ["network-probe", *words])
 
 

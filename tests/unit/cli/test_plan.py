@@ -68,8 +68,8 @@ def cluster(
 ) -> dict[str, Any]:
     """The objects of a cluster with a cache on each node."""
     workers = [
-        {"node": each["metadata"]["name"], "state": "Ready", "capacityBytes": CAPACITY, "usedBytes": 0}
-        for each in nodes
+        {"node": obj["metadata"]["name"], "state": "Ready", "capacityBytes": CAPACITY, "usedBytes": 0}
+        for obj in nodes
     ]
     cache = {
         "metadata": {"name": "default", "namespace": "tdcs-system"},
@@ -113,16 +113,16 @@ def job(*, workers: float = 2, data: str = "pictures", gpus: int = 1, **spec: An
 
 
 def planned(
-    folder: Path, objects: Mapping[str, Any], wanted: Object, *options: str, **rights: Any
+    folder: Path, objects: Mapping[str, Any], planned_object: Object, *options: str, **rights: Any
 ) -> tuple[Result, ApiStandIn]:
     file = folder / "job.yaml"
-    file.write_text(yaml.safe_dump(wanted), encoding="utf-8")
+    file.write_text(yaml.safe_dump(planned_object), encoding="utf-8")
     with ApiStandIn(objects, **rights) as server:
         config = str(server.kubeconfig(folder))
         return CliRunner().invoke(main, ["plan", str(file), f"--kubeconfig={config}", *options]), server
 
 
-def found(result: Result) -> Any:
+def answer_of(result: Result) -> Any:
     assert result.exit_code == 0, result.output
     return json.loads(result.output)
 
@@ -132,12 +132,12 @@ SMALL = cluster(nodes=[node("a"), node("b"), node("c")], datasets=[PICTURES])
 
 
 def test_a_job_that_fits_is_planned_onto_the_nodes_with_its_data(tmp_path: Path) -> None:
-    answer = found(planned(tmp_path, SMALL, job(), "--json")[0])
+    answer = answer_of(planned(tmp_path, SMALL, job(), "--json")[0])
 
     assert answer["starts_now"]
     assert answer["turn"]["message"] == "all 2 pods fit at once"
     # a holds the most, and there is room for both.
-    assert [(each["pod"], each["node"], each["score"]) for each in answer["pods"]] == [
+    assert [(row["pod"], row["node"], row["score"]) for row in answer["pods"]] == [
         ("train-worker-0", "a", 10),
         ("train-worker-1", "a", 10),
     ]
@@ -146,8 +146,8 @@ def test_a_job_that_fits_is_planned_onto_the_nodes_with_its_data(tmp_path: Path)
 
 def test_a_node_without_room_sends_pods_to_the_next_best(tmp_path: Path) -> None:
     objects = {**SMALL, "pods": [pod("other", on="a", gpus=3)]}
-    answer = found(planned(tmp_path, objects, job(), "--json")[0])
-    assert [each["node"] for each in answer["pods"]] == ["a", "b"]
+    answer = answer_of(planned(tmp_path, objects, job(), "--json")[0])
+    assert [row["node"] for row in answer["pods"]] == ["a", "b"]
 
 
 def test_a_job_without_room_says_what_it_waits_for_as_the_queue_does(tmp_path: Path) -> None:
@@ -164,33 +164,33 @@ def test_a_job_without_room_says_what_it_waits_for_as_the_queue_does(tmp_path: P
 
 
 def test_a_job_queues_behind_jobs_that_wait_and_next_to_those_that_were_admitted(tmp_path: Path) -> None:
-    other = job(workers=11, data="pictures")
-    other["metadata"] = {
+    queued = job(workers=11, data="pictures")
+    queued["metadata"] = {
         "name": "other", "namespace": "team", "uid": "u", "generation": 1, "creationTimestamp": NOW,
     }  # fmt: skip
     conditions = [{"type": "DataReady", "status": "True"}, {"type": "Admitted", "status": "True"}]
-    objects = {**SMALL, "trainingjobs": [{**other, "status": {"conditions": conditions}}]}
-    answer = found(planned(tmp_path, objects, job(), "--json")[0])
+    objects = {**SMALL, "trainingjobs": [{**queued, "status": {"conditions": conditions}}]}
+    answer = answer_of(planned(tmp_path, objects, job(), "--json")[0])
     assert answer["turn"]["reason"] == "NotEnoughRoom"
 
-    waits = {**other, "spec": job(workers=12)["spec"], "status": {"conditions": conditions[:1]}}
-    answer = found(planned(tmp_path, {**SMALL, "trainingjobs": [waits]}, job(), "--json")[0])
+    waits = {**queued, "spec": job(workers=12)["spec"], "status": {"conditions": conditions[:1]}}
+    answer = answer_of(planned(tmp_path, {**SMALL, "trainingjobs": [waits]}, job(), "--json")[0])
     assert (answer["turn"]["yes"], answer["turn"]["reason"]) == (False, "NotEnoughRoom")
 
 
 def test_idle_data_that_would_leave_for_the_jobs_data_is_named(tmp_path: Path) -> None:
     idle = dataset("old", size=90 * GB, nodes={"a": 90 * GB}, namespace="others")
-    wanted = dataset("pictures", size=80 * GB, nodes={})
-    objects = cluster(nodes=[node("a")], datasets=[idle, wanted])
-    answer = found(planned(tmp_path, objects, job(), "--json")[0])
+    large = dataset("pictures", size=80 * GB, nodes={})
+    objects = cluster(nodes=[node("a")], datasets=[idle, large])
+    answer = answer_of(planned(tmp_path, objects, job(), "--json")[0])
 
-    (left,) = answer["leaving"]
-    assert left["datasets"] == ["others/old"]
+    (candidate,) = answer["leaving"]
+    assert candidate["datasets"] == ["others/old"]
     # 98 GB of the node can be granted: what the job's data leaves of that stays.
-    assert 70 * GB < left["bytes"] < 74 * GB
-    assert not left["all"]
+    assert 70 * GB < candidate["bytes"] < 74 * GB
+    assert not candidate["all"]
     assert abs(answer["load_bytes"] - 80 * GB) < GB
-    assert [each["node"] for each in answer["pods"]] == ["a", "a"]
+    assert [row["node"] for row in answer["pods"]] == ["a", "a"]
     assert "others/old: 67.1 GiB, the rest stays" in planned(tmp_path, objects, job())[0].output
 
 
@@ -207,15 +207,15 @@ def test_data_that_is_to_come_is_planned_into_one_zone_or_rack_as_the_operator_p
     tmp_path: Path, options: Sequence[str], nodes: set[str]
 ) -> None:
     places = {"a": ("x", "r"), "b": ("y", "r"), "c": ("x", "s")}
-    there = [node(name) for name in places]
-    for each, (zone, rack) in zip(there, places.values(), strict=True):
-        each["metadata"]["labels"] = {"topology.kubernetes.io/zone": zone, "rack": rack}
-    others = dataset("others", size=10 * GB, nodes={"c": 10 * GB})
-    wanted = dataset("pictures", size=150 * GB, nodes={})
-    objects = cluster(nodes=there, datasets=[others, wanted])
+    nodes_of_cluster = [node(name) for name in places]
+    for obj, (zone, rack) in zip(nodes_of_cluster, places.values(), strict=True):
+        obj["metadata"]["labels"] = {"topology.kubernetes.io/zone": zone, "rack": rack}
+    smaller = dataset("others", size=10 * GB, nodes={"c": 10 * GB})
+    large = dataset("pictures", size=150 * GB, nodes={})
+    objects = cluster(nodes=nodes_of_cluster, datasets=[smaller, large])
     objects["deployments"] = [operator(*options)]
-    answer = found(planned(tmp_path, objects, job(), "--json")[0])
-    assert {each["node"] for each in answer["pods"]} == nodes, answer
+    answer = answer_of(planned(tmp_path, objects, job(), "--json")[0])
+    assert {pod["node"] for pod in answer["pods"]} == nodes, answer
 
 
 def test_data_in_use_does_not_leave_for_a_job(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_data_in_use_does_not_leave_for_a_job(tmp_path: Path) -> None:
         datasets=[used, dataset("pictures", size=80 * GB, nodes={})],
         pods=[pod("reader", on="a", gpus=1, claim="used")],
     )
-    answer = found(planned(tmp_path, objects, job(), "--json")[0])
+    answer = answer_of(planned(tmp_path, objects, job(), "--json")[0])
     assert answer["leaving"] == []
     assert answer["load_bytes"] < 9 * GB
 
@@ -234,14 +234,14 @@ SPEEDS = ("--epochs", "10", "--images-per-second-per-gpu", "5000")
 
 
 def test_how_long_it_runs_follows_from_what_is_cached_and_the_last_load(tmp_path: Path) -> None:
-    answer = found(planned(tmp_path, SMALL, job(), "--json", *SPEEDS)[0])["forecast"]
+    answer = answer_of(planned(tmp_path, SMALL, job(), "--json", *SPEEDS)[0])["forecast"]
     # A million files at 10,000 a second are 100 s an epoch; the source gave 60 GB in 100 s.
     assert answer["seconds"] == pytest.approx(1000, rel=0.01)
     assert "as in the last load" in answer["assumed"][0]
     slow = ("--remote-bytes-per-second", "60M")
     half = dataset("pictures", size=60 * GB, nodes={"a": 30 * GB})
     objects = cluster(nodes=[node("a")], datasets=[half])
-    answer = found(planned(tmp_path, objects, job(), "--json", *SPEEDS, *slow)[0])["forecast"]
+    answer = answer_of(planned(tmp_path, objects, job(), "--json", *SPEEDS, *slow)[0])["forecast"]
     assert answer["direct_seconds"] == pytest.approx(10_000, rel=0.01)
     # Half of the first epoch comes from the source, at a sixtieth of a gigabyte a second.
     assert answer["seconds"] == pytest.approx((answer["cold_seconds"] + answer["cached_seconds"]) / 2)
@@ -252,18 +252,18 @@ def test_without_a_measured_load_the_plan_asks_for_the_rate_of_the_source(tmp_pa
     shared = dataset("pictures", size=60 * GB, nodes={"a": 60 * GB})
     del shared["status"]["loadSeconds"]
     objects = cluster(nodes=[node("a")], datasets=[shared])
-    answer = found(planned(tmp_path, objects, job(), "--json", *SPEEDS)[0])
+    answer = answer_of(planned(tmp_path, objects, job(), "--json", *SPEEDS)[0])
     assert answer["forecast"] is None
     (line,) = answer["unknown"]
     assert line.startswith("how long it would run: give --remote-bytes-per-second, such as 180M")
     assert "no load of Dataset pictures was measured" in line
     rate = ("--remote-bytes-per-second", "180M")
-    assert found(planned(tmp_path, objects, job(), "--json", *SPEEDS, *rate)[0])["forecast"]
+    assert answer_of(planned(tmp_path, objects, job(), "--json", *SPEEDS, *rate)[0])["forecast"]
 
 
 def test_how_long_it_runs_is_not_guessed_without_the_cache(tmp_path: Path) -> None:
     hidden = planned(tmp_path, SMALL, job(), "--json", *SPEEDS, forbidden=frozenset({"cacheclusters"}))[0]
-    answer = found(hidden)
+    answer = answer_of(hidden)
     assert answer["forecast"] is None
     assert "how long it would run: what the cache would hold of its data is unknown" in answer["unknown"]
 
@@ -271,9 +271,9 @@ def test_how_long_it_runs_is_not_guessed_without_the_cache(tmp_path: Path) -> No
 def test_apply_creates_the_job_with_its_prediction(tmp_path: Path) -> None:
     result, server = planned(tmp_path, SMALL, job(), "--apply", *SPEEDS)
 
-    (made,) = server.objects("trainingjobs")
-    assert made["metadata"]["annotations"] == {"tdcs.io/predicted-seconds": "1000"}
-    assert made["spec"] == job()["spec"]
+    (created,) = server.objects("trainingjobs")
+    assert created["metadata"]["annotations"] == {"tdcs.io/predicted-seconds": "1000"}
+    assert created["spec"] == job()["spec"]
     assert "TrainingJob team/train was created" in result.output
     assert not planned(tmp_path, SMALL, job())[1].objects("trainingjobs")
 
@@ -297,7 +297,7 @@ def test_what_may_not_be_listed_leaves_answers_unknown_and_not_no(tmp_path: Path
     turn = planned(tmp_path, SMALL, job(), forbidden=frozenset({"nodes"}))[0].output
     assert "TrainingJob team/train: whether it would wait is unknown" in turn
     assert "its turn: unknown, you may not list nodes" in turn
-    answer = found(planned(tmp_path, SMALL, job(), "--json", forbidden=frozenset({"nodes"}))[0])
+    answer = answer_of(planned(tmp_path, SMALL, job(), "--json", forbidden=frozenset({"nodes"}))[0])
     assert (answer["starts_now"], answer["turn"]["yes"]) == (None, None)
     # What holds whatever the queue says is said.
     later = job(runPolicy={"suspend": True})
@@ -425,7 +425,7 @@ def test_what_the_api_server_would_refuse_is_refused_in_its_words(tmp_path: Path
 
 def test_a_plan_writes_nothing_without_apply(tmp_path: Path) -> None:
     result, server = planned(tmp_path, SMALL, job(), "--json")
-    assert found(result)["created"] is False
+    assert answer_of(result)["created"] is False
     assert not server.objects("trainingjobs")
 
 
@@ -433,7 +433,7 @@ def test_who_may_not_create_jobs_gets_a_plan_that_says_what_was_not_checked(tmp_
     sentence = (
         'trainingjobs.tdcs.io is forbidden: User "u" cannot create resource "trainingjobs" in API group'
     )
-    answer = found(planned(tmp_path, SMALL, job(), "--json", refusal=(403, sentence))[0])
+    answer = answer_of(planned(tmp_path, SMALL, job(), "--json", refusal=(403, sentence))[0])
     assert answer["unknown"] == [
         "whether the API server takes this job: you may not create TrainingJobs in namespace team"
     ]
@@ -447,11 +447,15 @@ NODE_NAEM = (
 
 def test_the_jobs_that_the_operator_would_make_are_tried_as_they_would_be_applied(tmp_path: Path) -> None:
     result, server = planned(tmp_path, SMALL, job(), "--json")
-    assert found(result)["unknown"] == []
-    (made,) = server.applied
-    assert (made["kind"], made["metadata"]["name"], made["spec"]["completions"]) == ("Job", "train-worker", 2)
-    assert "ownerReferences" not in made["metadata"]
-    assert made["spec"]["suspend"] is True
+    assert answer_of(result)["unknown"] == []
+    (applied,) = server.applied
+    assert (applied["kind"], applied["metadata"]["name"], applied["spec"]["completions"]) == (
+        "Job",
+        "train-worker",
+        2,
+    )
+    assert "ownerReferences" not in applied["metadata"]
+    assert applied["spec"]["suspend"] is True
 
 
 def test_a_job_with_a_template_that_makes_no_valid_job_is_refused_by_role_and_field(tmp_path: Path) -> None:
@@ -466,15 +470,15 @@ def test_a_job_with_a_template_that_makes_no_valid_job_is_refused_by_role_and_fi
 
 
 def test_a_job_name_that_is_taken_is_said_before(tmp_path: Path) -> None:
-    taken = {"metadata": {"name": "train-worker", "namespace": "team"}, "spec": {}}
-    result = planned(tmp_path, {**SMALL, "jobs": [taken]}, job())[0]
+    existing = {"metadata": {"name": "train-worker", "namespace": "team"}, "spec": {}}
+    result = planned(tmp_path, {**SMALL, "jobs": [existing]}, job())[0]
     assert result.exit_code == 2
     assert "Job team/train-worker exists and was not made for TrainingJob train" in result.output
 
 
 def test_who_may_not_make_jobs_reads_that_their_templates_were_not_checked(tmp_path: Path) -> None:
     detail = 'jobs.batch "train-worker" is forbidden: User "u" cannot patch resource "jobs" in API group'
-    answer = found(planned(tmp_path, SMALL, job(), "--json", apply_refusal=(403, detail))[0])
+    answer = answer_of(planned(tmp_path, SMALL, job(), "--json", apply_refusal=(403, detail))[0])
     sentence = (
         "whether the API server takes its Jobs: you may not get, create and patch Jobs in namespace team"
     )
@@ -493,7 +497,7 @@ def test_who_may_not_make_jobs_reads_that_their_templates_were_not_checked(tmp_p
 def test_a_refusal_of_this_user_alone_or_for_now_leaves_the_start_unknown(
     tmp_path: Path, code: int, detail: str
 ) -> None:
-    answer = found(planned(tmp_path, SMALL, job(), "--json", apply_refusal=(code, detail))[0])
+    answer = answer_of(planned(tmp_path, SMALL, job(), "--json", apply_refusal=(code, detail))[0])
     (line,) = answer["unknown"]
     assert line.startswith("whether the API server takes its Jobs from the operator")
     assert detail in line
@@ -507,21 +511,21 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_of_a_job_in_a_queue_of_kueue_the_plan_says_that_kueue_decides(tmp_path: Path) -> None:
-    wanted = job()
-    wanted["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "gpu"}
+    labelled = job()
+    labelled["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "gpu"}
     objects = {**SMALL, "workloads": [], "deployments": [operator("--kueue")]}
-    answer = found(planned(tmp_path, objects, wanted, "--json")[0])
+    answer = answer_of(planned(tmp_path, objects, labelled, "--json")[0])
     assert (answer["turn"]["yes"], answer["turn"]["reason"]) == (None, "WaitsInKueue")
     assert "LocalQueue gpu" in answer["turn"]["message"]
     assert answer["starts_now"] is None
 
 
 def test_a_job_that_waits_in_kueue_stands_before_nobody_in_the_own_queue(tmp_path: Path) -> None:
-    other = job(workers=11)
-    other["metadata"] = {
+    queued = job(workers=11)
+    queued["metadata"] = {
         "name": "other", "namespace": "team", "uid": "u", "generation": 1, "creationTimestamp": NOW,
         "labels": {"kueue.x-k8s.io/queue-name": "gpu"},
     }  # fmt: skip
-    waits = {**other, "status": {"conditions": [{"type": "DataReady", "status": "True"}]}}
+    waits = {**queued, "status": {"conditions": [{"type": "DataReady", "status": "True"}]}}
     objects = {**SMALL, "workloads": [], "trainingjobs": [waits], "deployments": [operator("--kueue")]}
-    assert found(planned(tmp_path, objects, job(), "--json")[0])["turn"]["yes"]
+    assert answer_of(planned(tmp_path, objects, job(), "--json")[0])["turn"]["yes"]

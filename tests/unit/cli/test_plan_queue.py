@@ -12,9 +12,9 @@ from tests.unit.cli.test_plan import (
     NOW,
     PICTURES,
     SMALL,
+    answer_of,
     cluster,
     dataset,
-    found,
     job,
     node,
     operator,
@@ -29,9 +29,9 @@ from tdcs.model.kube_objects import Object
 def test_where_the_operator_does_not_follow_kueue_the_own_queue_decides_about_a_labelled_job(
     tmp_path: Path,
 ) -> None:
-    wanted = job()
-    wanted["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "gpu"}
-    answer = found(planned(tmp_path, {**SMALL, "workloads": []}, wanted, "--json")[0])
+    labelled = job()
+    labelled["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "gpu"}
+    answer = answer_of(planned(tmp_path, {**SMALL, "workloads": []}, labelled, "--json")[0])
     assert (answer["turn"]["yes"], answer["turn"]["reason"]) == (True, "AllPodsFit")
 
 
@@ -39,20 +39,20 @@ def known_job(
     name: str, *conditions: str, workers: int = 1, gpus: int = 4, created: str = NOW, **spec: Any
 ) -> Object:
     """A job that is there, with these conditions true."""
-    found = job(workers=workers, gpus=gpus, **spec)
-    found["metadata"] = {
+    obj = job(workers=workers, gpus=gpus, **spec)
+    obj["metadata"] = {
         "name": name, "namespace": "team", "uid": name, "generation": 1, "creationTimestamp": created,
     }  # fmt: skip
-    told = [
+    statuses = [
         {"type": kind, "status": "True", "reason": "x", "message": "", "lastTransitionTime": NOW}
         for kind in conditions
     ]
-    return {**found, "status": {"conditions": told}}
+    return {**obj, "status": {"conditions": statuses}}
 
 
 def running(name: str, *, on: str, gpus: int = 4, **spec: Any) -> tuple[Object, Object, Object]:
     """A job that runs with one pod: it, its Job and its pod."""
-    made = known_job(name, "DataReady", "Admitted", gpus=gpus, **spec)
+    train = known_job(name, "DataReady", "Admitted", gpus=gpus, **spec)
     owner = {"apiVersion": "tdcs.io/v1alpha2", "kind": "TrainingJob", "name": name, "uid": name}
     labels = {"tdcs.io/training-job": name, "tdcs.io/role": "worker"}
     child = {
@@ -69,7 +69,7 @@ def running(name: str, *, on: str, gpus: int = 4, **spec: Any) -> tuple[Object, 
         "annotations": {"batch.kubernetes.io/job-completion-index": "0"},
         "ownerReferences": [{**by, "kind": "Job", "name": f"{name}-worker", "uid": f"{name}-job"}],
     }
-    return made, child, its_pod
+    return train, child, its_pod
 
 
 def priority_class(name: str, value: int) -> Object:
@@ -78,13 +78,13 @@ def priority_class(name: str, value: int) -> Object:
 
 def test_a_job_of_a_paused_namespace_is_held_as_the_queue_holds_it(tmp_path: Path) -> None:
     paused = {"metadata": {"name": "team", "annotations": {"tdcs.io/queue-stop-policy": "Hold"}}}
-    answer = found(planned(tmp_path, {**SMALL, "namespaces": [paused]}, job(), "--json")[0])
+    answer = answer_of(planned(tmp_path, {**SMALL, "namespaces": [paused]}, job(), "--json")[0])
     assert (answer["turn"]["yes"], answer["turn"]["reason"]) == (False, "QueueStopped")
     assert answer["starts_now"] is False
 
 
 def test_a_suspended_job_says_so_as_the_operator_does(tmp_path: Path) -> None:
-    answer = found(planned(tmp_path, SMALL, job(runPolicy={"suspend": True}), "--json")[0])
+    answer = answer_of(planned(tmp_path, SMALL, job(runPolicy={"suspend": True}), "--json")[0])
     assert (answer["turn"]["yes"], answer["turn"]["reason"]) == (False, "SuspendedByUser")
 
 
@@ -103,10 +103,10 @@ def test_a_dataset_without_a_place_for_another_job_holds_it_whoever_decides(
         "workloads": [],
         "deployments": [operator("--kueue")],
     }
-    wanted = job()
+    labelled = job()
     if in_kueue:
-        wanted["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "gpu"}
-    answer = found(planned(tmp_path, objects, wanted, "--json")[0])
+        labelled["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "gpu"}
+    answer = answer_of(planned(tmp_path, objects, labelled, "--json")[0])
     assert (answer["turn"]["yes"], answer["turn"]["reason"]) == (False, "DatasetAtLimit")
     assert "pictures" in answer["turn"]["message"]
 
@@ -119,10 +119,10 @@ def test_a_job_that_may_preempt_takes_a_place_only_where_the_operator_allows_it(
         "jobs": [child],
         "priorityclasses": [priority_class("urgent", 100)],
     }
-    wanted = job(workers=1, gpus=4, scheduling={"priorityClassName": "urgent"})
-    without = found(planned(tmp_path, objects, wanted, "--json")[0])["turn"]
+    urgent = job(workers=1, gpus=4, scheduling={"priorityClassName": "urgent"})
+    without = answer_of(planned(tmp_path, objects, urgent, "--json")[0])["turn"]
     objects["deployments"] = [operator("--preemption")]
-    having = found(planned(tmp_path, objects, wanted, "--json")[0])["turn"]
+    having = answer_of(planned(tmp_path, objects, urgent, "--json")[0])["turn"]
 
     takes = "it takes the place of 1 job of lower priority"
     assert (without["yes"], having["yes"]) == (False, False)
@@ -139,11 +139,11 @@ def test_a_job_of_higher_priority_stands_behind_one_that_has_waited_for_long(tmp
         "trainingjobs": [old, middle],
         "priorityclasses": [priority_class("middle", 100)],
     }
-    wanted = job(workers=1, gpus=4, scheduling={"priorityClassName": "middle"})
+    middle_job = job(workers=1, gpus=4, scheduling={"priorityClassName": "middle"})
     starts = {}
     for seconds in (0, 60):
         objects["deployments"] = [operator(f"--queue-aging-seconds={seconds}", "--queue-order=Priority")]
-        starts[seconds] = found(planned(tmp_path, objects, wanted, "--json")[0])["turn"]["yes"]
+        starts[seconds] = answer_of(planned(tmp_path, objects, middle_job, "--json")[0])["turn"]["yes"]
 
     # The old one counts as of its priority, and is older.
     assert starts == {0: True, 60: False}
@@ -161,13 +161,13 @@ def test_a_gang_that_no_nodes_hold_asks_for_some_as_the_operator_would(
     tmp_path: Path, way: str, yes: bool, reason: str, text: str
 ) -> None:
     objects = {**SMALL, "deployments": [operator(f"--node-provisioning={way}")]}
-    answer = found(planned(tmp_path, objects, job(workers=4, gpus=4), "--json")[0])["turn"]
+    answer = answer_of(planned(tmp_path, objects, job(workers=4, gpus=4), "--json")[0])["turn"]
     assert (answer["yes"], answer["reason"]) == (yes, reason), answer
     assert text in answer["message"]
 
 
 def test_what_the_operator_is_set_to_is_named_as_unknown_to_who_may_not_read_it(tmp_path: Path) -> None:
-    answer = found(planned(tmp_path, SMALL, job(), "--json", forbidden=frozenset({"deployments"}))[0])
+    answer = answer_of(planned(tmp_path, SMALL, job(), "--json", forbidden=frozenset({"deployments"}))[0])
     (line,) = answer["unknown"]
     assert "you may not list Deployments in namespace tdcs-system" in line
 
@@ -192,9 +192,9 @@ def explained(folder: Path, objects: dict[str, Any], name: str) -> tuple[str, li
 
 def waiting(name: str, **spec: Any) -> Object:
     """A job whose status says an old place in the queue."""
-    made = known_job(name, "DataReady", **spec)
-    made["status"] |= {"state": "Queued", "reason": "NotEnoughRoom", "message": "position 7 in the queue"}
-    return made
+    obj = known_job(name, "DataReady", **spec)
+    obj["status"] |= {"state": "Queued", "reason": "NotEnoughRoom", "message": "position 7 in the queue"}
+    return obj
 
 
 def world_of(*jobs: Object, nodes: int = 1, **more: Any) -> dict[str, Any]:
@@ -217,14 +217,14 @@ def test_explain_says_that_a_namespace_is_paused_before_the_status_does(tmp_path
 def test_explain_counts_a_long_wait_as_the_operator_is_set_to(tmp_path: Path) -> None:
     old = waiting("old", gpus=4)
     young = waiting("young", gpus=4, created="2999-01-01T00:00:00Z", scheduling={"priorityClassName": "high"})
-    said = {}
+    remarks = {}
     for seconds in (0, 60):
         by = operator(f"--queue-aging-seconds={seconds}", "--queue-order=Priority")
         objects = world_of(old, young, priorityclasses=[priority_class("high", 100)], deployments=[by])
-        said[seconds] = explained(tmp_path, objects, "old")[1]
+        remarks[seconds] = explained(tmp_path, objects, "old")[1]
 
-    assert any("it waits (NotEnoughRoom)" in remark for remark in said[0]), said
-    assert any("it may start (AllPodsFit)" in remark for remark in said[60]), said
+    assert any("it waits (NotEnoughRoom)" in remark for remark in remarks[0]), remarks
+    assert any("it may start (AllPodsFit)" in remark for remark in remarks[60]), remarks
 
 
 def test_explain_of_a_job_in_kueue_says_what_its_workload_and_its_datasets_say(tmp_path: Path) -> None:
@@ -234,11 +234,16 @@ def test_explain_of_a_job_in_kueue_says_what_its_workload_and_its_datasets_say(t
     reads, child, its_pod = running("reads", on="b", gpus=1)
     train = waiting("train")
     train["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "gpu"}
-    told = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": "no quota for 4 GPUs"}
+    condition = {
+        "type": "QuotaReserved",
+        "status": "False",
+        "reason": "Pending",
+        "message": "no quota for 4 GPUs",
+    }
     workload = {
         "metadata": {"name": "trainingjob-train", "namespace": "team"},
         "spec": {},
-        "status": {"conditions": [told]},
+        "status": {"conditions": [condition]},
     }
     objects = {
         **cluster(nodes=[node("a"), node("b")], datasets=[PICTURES], pods=[its_pod]),
@@ -272,9 +277,9 @@ def test_explain_of_a_job_that_takes_others_places_says_so(tmp_path: Path) -> No
 
 
 def test_explain_of_a_job_whose_status_is_right_says_it_once(tmp_path: Path) -> None:
-    made = waiting("train", workers=3)
-    _, first = explained(tmp_path, world_of(made), "train")
-    (said,) = [remark for remark in first if remark.startswith("As things are now")]
-    made["status"]["message"] = said.partition("): ")[2].removesuffix(".")
-    _, again = explained(tmp_path, world_of(made), "train")
+    train = waiting("train", workers=3)
+    _, first = explained(tmp_path, world_of(train), "train")
+    (message,) = [remark for remark in first if remark.startswith("As things are now")]
+    train["status"]["message"] = message.partition("): ")[2].removesuffix(".")
+    _, again = explained(tmp_path, world_of(train), "train")
     assert not [remark for remark in again if remark.startswith("As things are now")]

@@ -41,15 +41,15 @@ class ExampleSettings(CommonSettings):
 
 
 def run(*arguments: str, env: dict[str, str] | None = None) -> tuple[Result, list[ExampleSettings]]:
-    given: list[ExampleSettings] = []
+    settings_used: list[ExampleSettings] = []
 
     @click.command()
     @options_of(ExampleSettings)
     def command(settings: ExampleSettings) -> None:
-        given.append(settings)
+        settings_used.append(settings)
 
     clean = {"NODE_NAME": None, "EXAMPLE_ROOT": None, "EXAMPLE_NAME": None}
-    return CliRunner(env={**clean, **(env or {})}).invoke(command, arguments), given
+    return CliRunner(env={**clean, **(env or {})}).invoke(command, arguments), settings_used
 
 
 def test_settings_come_from_flags_variables_and_defaults() -> None:
@@ -76,8 +76,8 @@ def test_settings_come_from_flags_variables_and_defaults() -> None:
     ],
 )
 def test_a_wrong_usage_is_refused_by_the_options_name(arguments: list[str], message: str) -> None:
-    result, given = run(*arguments)
-    assert (result.exit_code, given) == (2, [])
+    result, settings_used = run(*arguments)
+    assert (result.exit_code, settings_used) == (2, [])
     assert message in result.output
 
 

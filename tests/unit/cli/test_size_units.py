@@ -21,22 +21,22 @@ ALLUXIO = CODE / "alluxio/profile.py"
 def texts(code: str) -> Iterator[str]:
     """What a module may print: its strings but docstrings, which are expressions of their own."""
     tree = ast.parse(code)
-    said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in said:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
             yield node.value
 
 
 def test_no_text_of_the_product_has_decimal_units() -> None:
     modules = [(source.name, source.read_text()) for source in CODE.rglob("*.py") if source != ALLUXIO]
-    found = [
+    texts_with_units = [
         (name, text)
         for name, code in modules
         if any(unit in code for unit in UNITS)  # few have one; to parse a module takes milliseconds
         for text in texts(code)
         if DECIMAL.search(text)
     ]
-    assert not found
+    assert not texts_with_units
     assert not DECIMAL.search(PAGE.read_text())
 
 

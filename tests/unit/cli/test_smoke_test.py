@@ -34,7 +34,7 @@ def test_the_job_is_a_valid_one() -> None:
     assert spec.run_policy.ttl_seconds_after_finished
 
 
-async def test_a_job_that_succeeds_is_told_and_deleted() -> None:
+async def test_a_job_that_succeeds_is_reported_and_deleted() -> None:
     api = Operated(conditions(Succeeded="done"))
     done = await smoke_test(api=api, obj=job(namespace="n", image="i"), seconds=5)
     assert done["status"]["placement"][0]["node"] == "a"
@@ -42,7 +42,7 @@ async def test_a_job_that_succeeds_is_told_and_deleted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "told"),
+    ("status", "words"),
     [
         (conditions(Failed="no image"), "failed; its conditions:\n  Failed=True: no image"),
         (
@@ -53,9 +53,9 @@ async def test_a_job_that_succeeds_is_told_and_deleted() -> None:
     ],
 )
 async def test_any_other_end_is_an_error_that_says_how_far_it_came(
-    status: dict[str, Any] | None, told: str
+    status: dict[str, Any] | None, words: str
 ) -> None:
     api = Operated(status)
-    with pytest.raises(SmokeTestError, match=told):
+    with pytest.raises(SmokeTestError, match=words):
         await smoke_test(api=api, obj=job(namespace="n", image="i"), seconds=0.01, poll=0.001)
     assert not api.objects

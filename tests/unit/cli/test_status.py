@@ -86,7 +86,7 @@ WORLD = ListedObjects(
 )
 
 
-def shown(world: ListedObjects, *, namespace: str | None = "n") -> str:
+def output_of(world: ListedObjects, *, namespace: str | None = "n") -> str:
     console = Console(file=io.StringIO(), width=160, color_system=None)
     show(world, namespace=namespace, console=console)
     assert isinstance(console.file, io.StringIO)
@@ -94,7 +94,7 @@ def shown(world: ListedObjects, *, namespace: str | None = "n") -> str:
 
 
 def test_every_kind_has_its_row() -> None:
-    text = shown(WORLD)
+    text = output_of(WORLD)
     for part in (
         "1 of 2",
         "1 GiB of 4 GiB",
@@ -115,7 +115,7 @@ def test_what_is_not_ready_or_complete_has_its_reason_in_its_row() -> None:
     def because(kind: str, status: str, reason: str) -> dict[str, str]:
         return {**condition(kind, status), "reason": reason}
 
-    rows = shown(
+    rows = output_of(
         ListedObjects(
             clusters=[obj("cache", conditions=[because("Ready", "False", "MasterAway")])],
             datasets=[obj("refused", state="Failed", reason="EndpointNotAllowed")],
@@ -133,7 +133,7 @@ def test_what_is_not_ready_or_complete_has_its_reason_in_its_row() -> None:
 
 
 def test_what_needs_a_person_is_said_and_what_is_on_its_way_is_not() -> None:
-    complaints = [line for line in shown(WORLD).splitlines() if line.startswith("!")]
+    complaints = [line for line in output_of(WORLD).splitlines() if line.startswith("!")]
     assert complaints == [
         "! CacheCluster tdcs-system/default: 1 of 2 cache workers are registered; lost: b",
         "! Dataset n/pictures: it is on 1 node",
@@ -146,10 +146,10 @@ def test_a_new_cache_that_starts_needs_nobody() -> None:
         {**condition("Ready", "False", reason), "reason": reason}
         for reason in ("CacheStarting", "CacheUnavailable")
     )
-    told = complaints(
+    lines = complaints(
         ListedObjects(clusters=[obj("new", conditions=[starts]), obj("old", conditions=[away])])
     )
-    assert told == ["! CacheCluster n/old: CacheUnavailable"]
+    assert lines == ["! CacheCluster n/old: CacheUnavailable"]
 
 
 def test_what_is_granted_with_a_warning_is_said() -> None:
@@ -169,10 +169,13 @@ def test_what_was_deleted_a_while_ago_and_is_still_there_says_why() -> None:
         ],
     )
     stuck = obj("stuck", state="Ready", conditions=[condition("Ready", "True", "all of it")])
-    for one in (deleted, stuck):
-        one["metadata"] |= {"deletionTimestamp": "2026-01-01T10:00:00Z", "finalizers": ["tdcs.io/finalizer"]}
+    for obj_deleted in (deleted, stuck):
+        obj_deleted["metadata"] |= {
+            "deletionTimestamp": "2026-01-01T10:00:00Z",
+            "finalizers": ["tdcs.io/finalizer"],
+        }
 
-    def told(now: str) -> list[str]:
+    def lines_at(now: str) -> list[str]:
         console = Console(file=io.StringIO(), width=160, color_system=None)
         show(ListedObjects(datasets=[deleted, stuck]), namespace="n", console=console, now=now)
         assert isinstance(console.file, io.StringIO)
@@ -181,15 +184,15 @@ def test_what_was_deleted_a_while_ago_and_is_still_there_says_why() -> None:
     silent = (
         "its finalizers (tdcs.io/finalizer) are not removed: see its events, and whether the operator runs"
     )
-    assert told("2026-01-01T10:00:40Z") == []
-    assert told("2026-01-01T10:07:00Z") == [
+    assert lines_at("2026-01-01T10:00:40Z") == []
+    assert lines_at("2026-01-01T10:07:00Z") == [
         "! Dataset n/old: deleted at 2026-01-01T10:00:00Z, and still there: still used by pod reader",
         f"! Dataset n/stuck: deleted at 2026-01-01T10:00:00Z, and still there: {silent}",
     ]
 
 
 def test_nothing_is_said_in_a_line() -> None:
-    text = shown(ListedObjects(), namespace=None)
+    text = output_of(ListedObjects(), namespace=None)
     assert "no Dataset in any namespace" in text
     assert "no CacheCluster" in text
 
@@ -202,15 +205,15 @@ def test_a_narrow_terminal_shows_names_and_states_rather_than_bars() -> None:
     assert "━" not in text
     for part in ("pictures", "Loading", "42%", "Complete", "1 GiB of 4 GiB"):
         assert part in text
-    assert "━" in shown(WORLD)
+    assert "━" in output_of(WORLD)
 
 
-def test_all_namespaces_are_told_apart() -> None:
-    assert "n/pictures" in shown(WORLD, namespace=None)
+def test_objects_of_all_namespaces_carry_their_namespace() -> None:
+    assert "n/pictures" in output_of(WORLD, namespace=None)
 
 
 def complaints(world: ListedObjects) -> list[str]:
-    return [line for line in shown(world).splitlines() if line.startswith("!")]
+    return [line for line in output_of(world).splitlines() if line.startswith("!")]
 
 
 LONG = (
@@ -233,8 +236,8 @@ def test_a_long_message_is_written_once_whoever_repeats_it() -> None:
 
 
 def test_a_dataset_that_repeats_itself_does_so_in_two_words() -> None:
-    told = [condition("Placed", "False", LONG), condition("Ready", "False", f"3 MiB on 1 node; {LONG}")]
-    assert complaints(ListedObjects(datasets=[obj("one", state="Failed", conditions=told)])) == [
+    conditions = [condition("Placed", "False", LONG), condition("Ready", "False", f"3 MiB on 1 node; {LONG}")]
+    assert complaints(ListedObjects(datasets=[obj("one", state="Failed", conditions=conditions)])) == [
         f"! Dataset n/one: {LONG}",
         "! Dataset n/one: 3 MiB on 1 node; as above",
     ]
@@ -256,7 +259,7 @@ def test_a_dataset_that_repeats_itself_does_so_in_two_words() -> None:
         ("Restarting", "Unschedulable"),
     ],
 )
-def test_a_job_that_only_a_person_can_help_is_told_once_with_its_message(state: str, reason: str) -> None:
+def test_a_job_that_only_a_person_can_help_is_named_once_with_its_message(state: str, reason: str) -> None:
     failed = [condition("Failed", "True", "what to mend")] if state == "Failed" else []
     job = obj("train", state=state, reason=reason, message="what to mend", conditions=failed)
     assert complaints(ListedObjects(jobs=[job])) == ["! TrainingJob n/train: what to mend"]
@@ -289,14 +292,14 @@ def preload(state: str, reason: str) -> dict[str, Any]:
     return obj("warm", state=state, conditions=conditions)
 
 
-def test_a_preload_that_has_failed_or_lacks_its_dataset_or_nodes_is_told() -> None:
+def test_a_preload_that_has_failed_or_lacks_its_dataset_or_nodes_is_named() -> None:
     for state, reason in (
         ("Failed", "VerifyFailed"),
         ("Pending", "DatasetNotFound"),
         ("Pending", "NoCacheNode"),
     ):
-        told = complaints(ListedObjects(preloads=[preload(state, reason)]))
-        assert told == [f"! Preload n/warm: {reason} is told"]
+        lines = complaints(ListedObjects(preloads=[preload(state, reason)]))
+        assert lines == [f"! Preload n/warm: {reason} is told"]
     for state, reason in (("Pending", "Planning"), ("Loading", "LoadFailed"), ("Suspended", "Suspended")):
         assert complaints(ListedObjects(preloads=[preload(state, reason)])) == []
 
@@ -305,10 +308,10 @@ def test_of_a_job_that_has_ended_the_workers_that_succeeded_are_counted() -> Non
     counts = [{"name": "Worker", "ready": 0, "succeeded": 2}]
     spec = {"workers": 2}
     ended = obj("train", spec=spec, state="Succeeded", replicaStatuses=counts)
-    assert "2 of 2 succeeded" in shown(ListedObjects(jobs=[ended]))
+    assert "2 of 2 succeeded" in output_of(ListedObjects(jobs=[ended]))
     running = obj("train", spec=spec, state="Running", replicaStatuses=[{"name": "Worker", "ready": 1}])
-    assert "1 of 2" in shown(ListedObjects(jobs=[running]))
-    assert "succeeded" not in shown(ListedObjects(jobs=[running]))
+    assert "1 of 2" in output_of(ListedObjects(jobs=[running]))
+    assert "succeeded" not in output_of(ListedObjects(jobs=[running]))
 
 
 @pytest.mark.parametrize(
@@ -326,14 +329,14 @@ def test_of_a_job_that_has_ended_the_pods_by_which_it_ended_are_counted(
     example: str, state: str, done: dict[str, int], text: str
 ) -> None:
     (job,) = yaml.safe_load_all((EXAMPLES / example).read_text())
-    roles = [one["name"] for one in job["spec"]["replicaSpecs"]]
+    roles = [role["name"] for role in job["spec"]["replicaSpecs"]]
     counts = [{"name": role, "ready": 0, "succeeded": done.get(role, 0)} for role in roles]
     job["status"] = {"state": state, "replicaStatuses": counts}
-    assert f" {text} " in shown(ListedObjects(jobs=[job]))
+    assert f" {text} " in output_of(ListedObjects(jobs=[job]))
 
 
 @pytest.mark.parametrize(
-    ("renewed", "said"),
+    ("renewed", "words"),
     [
         ("2026-01-01T00:00:00.123456Z", "for 10 min"),
         ("2026-01-01T00:09:30.000000Z", ""),
@@ -341,14 +344,14 @@ def test_of_a_job_that_has_ended_the_pods_by_which_it_ended_are_counted(
         (None, ""),
     ],
 )
-def test_an_operator_that_is_not_at_work_is_said_first(renewed: str | None, said: str) -> None:
+def test_an_operator_that_is_not_at_work_is_said_first(renewed: str | None, words: str) -> None:
     lease = {"metadata": {"name": "tdcs-operator"}, "spec": {"holderIdentity": "one", "renewTime": renewed}}
     console = Console(file=io.StringIO(), width=160, color_system=None)
     show(ListedObjects(lease=lease), namespace="n", console=console, now="2026-01-01T00:10:00Z")
     assert isinstance(console.file, io.StringIO)
     first = console.file.getvalue().splitlines()[0]
-    assert first.startswith("! Operator: none has renewed Lease tdcs-system/tdcs-operator") == bool(said)
-    assert said in first
+    assert first.startswith("! Operator: none has renewed Lease tdcs-system/tdcs-operator") == bool(words)
+    assert words in first
 
 
 def test_the_operators_lease_is_read_where_that_is_allowed(tmp_path: Path) -> None:
@@ -362,7 +365,7 @@ def test_the_operators_lease_is_read_where_that_is_allowed(tmp_path: Path) -> No
         assert ("! Operator:" in result.output) == (not forbidden)
 
 
-async def test_a_namespace_that_is_not_there_is_told_and_one_that_is_there_is_not() -> None:
+async def test_a_missing_namespace_is_named_and_an_existing_one_is_not() -> None:
     server = Server()
     await server.create(NAMESPACES, obj={"kind": "Namespace", "metadata": {"name": "there"}})
     await check_namespace(server, "there")
@@ -371,10 +374,10 @@ async def test_a_namespace_that_is_not_there_is_told_and_one_that_is_there_is_no
 
 
 async def test_who_may_not_look_at_namespaces_gets_no_error() -> None:
-    asked: list[Resource] = []
+    resources: list[Resource] = []
 
     def forbid(verb: str, resource: Resource) -> None:
-        asked.append(resource)
+        resources.append(resource)
         raise ForbiddenError(
             verb=verb, resource=resource, namespace=None, name="x", code=403, reason="Forbidden", detail="no"
         )
@@ -382,7 +385,7 @@ async def test_who_may_not_look_at_namespaces_gets_no_error() -> None:
     server = Server()
     server.refuse = forbid
     await check_namespace(server, "nosuchns")
-    assert asked == [NAMESPACES]
+    assert resources == [NAMESPACES]
 
 
 def stored(name: str, namespace: str) -> dict[str, Any]:
@@ -390,7 +393,10 @@ def stored(name: str, namespace: str) -> dict[str, Any]:
 
 
 def lines_of_a_tenant(
-    folder: Path, *options: str, forbidden: frozenset[str] = frozenset(), own: frozenset[str] = frozenset()
+    folder: Path,
+    *options: str,
+    forbidden: frozenset[str] = frozenset(),
+    own_namespace: frozenset[str] = frozenset(),
 ) -> Result:
     objects = {
         "datasets": [stored("pictures", "team"), stored("secret", "other")],
@@ -398,7 +404,7 @@ def lines_of_a_tenant(
         "trainingjobs": [stored("train", "team")],
         "cacheclusters": [stored("default", "tdcs-system")],
     }
-    with ApiStandIn(objects, forbidden=forbidden, own_namespace_only=own) as server:
+    with ApiStandIn(objects, forbidden=forbidden, own_namespace_only=own_namespace) as server:
         config = str(server.kubeconfig(folder))
         return CliRunner().invoke(main, ["status", f"--kubeconfig={config}", *options])
 
@@ -418,8 +424,8 @@ def test_a_tenant_without_rights_on_the_caches_sees_the_rest_and_who_can_help(tm
         assert "install the chart" not in result.output
 
 
-def test_a_tenant_of_one_namespace_is_answered_for_that_namespace_and_told_of_caches(tmp_path: Path) -> None:
-    result = lines_of_a_tenant(tmp_path, "-n", "team", own=EVERYTHING)
+def test_a_tenant_of_one_namespace_sees_that_namespace_and_the_limit_on_caches(tmp_path: Path) -> None:
+    result = lines_of_a_tenant(tmp_path, "-n", "team", own_namespace=EVERYTHING)
     assert result.exit_code == 0, result.output
     assert "pictures" in result.output
     # Caches of the usual namespace are found where those of all namespaces may not be listed.
@@ -428,16 +434,16 @@ def test_a_tenant_of_one_namespace_is_answered_for_that_namespace_and_told_of_ca
 
 
 def test_each_kind_that_may_not_be_listed_has_one_line_with_the_role_that_helps(tmp_path: Path) -> None:
-    everywhere = lines_of_a_tenant(tmp_path, "-A", own=EVERYTHING)
+    everywhere = lines_of_a_tenant(tmp_path, "-A", own_namespace=EVERYTHING)
     assert everywhere.exit_code == 0, everywhere.output
     for plural in sorted(EVERYTHING - {"cacheclusters"}):
-        told = [line for line in everywhere.output.splitlines() if f"list {plural}.tdcs.io" in line]
-        assert len(told) == 1
-        assert "of all namespaces: -n NAMESPACE asks for one" in told[0]
-    one = lines_of_a_tenant(tmp_path, "-n", "team", forbidden=frozenset({"preloads"}))
-    assert "you may not list preloads.tdcs.io in namespace team" in one.output
-    assert "bind the ClusterRole tdcs-view or tdcs-edit to you there" in one.output
-    assert "no Preload" not in one.output
+        lines = [line for line in everywhere.output.splitlines() if f"list {plural}.tdcs.io" in line]
+        assert len(lines) == 1
+        assert "of all namespaces: -n NAMESPACE asks for one" in lines[0]
+    result = lines_of_a_tenant(tmp_path, "-n", "team", forbidden=frozenset({"preloads"}))
+    assert "you may not list preloads.tdcs.io in namespace team" in result.output
+    assert "bind the ClusterRole tdcs-view or tdcs-edit to you there" in result.output
+    assert "no Preload" not in result.output
 
 
 class Listing:
@@ -451,7 +457,7 @@ class Listing:
             raise ForbiddenError(
                 verb="list", resource=resource, namespace=None, name=None, code=403, reason="", detail=""
             )
-        return SimpleNamespace(items=[{"metadata": {"namespace": one}} for one in self._namespaces])
+        return SimpleNamespace(items=[{"metadata": {"namespace": name}} for name in self._namespaces])
 
 
 @pytest.mark.parametrize(

@@ -111,9 +111,9 @@ LACKS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("what", LACKS)
-def test_a_webhook_that_cannot_answer_is_named(what: str, tmp_path: Path) -> None:
-    objects, sentence = LACKS[what]
+@pytest.mark.parametrize("case", LACKS)
+def test_a_webhook_that_cannot_answer_is_named(case: str, tmp_path: Path) -> None:
+    objects, sentence = LACKS[case]
     assert sentence in doctor(tmp_path, **objects)
 
 
@@ -133,18 +133,18 @@ WELLS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("what", WELLS)
-def test_a_webhook_that_holds_none_of_the_pods_is_not_named(what: str, tmp_path: Path) -> None:
-    told = doctor(tmp_path, mutatingwebhookconfigurations=[configuration(**WELLS[what])])
-    assert "ok: the webhooks that are asked about pods of the namespace can answer" in told
+@pytest.mark.parametrize("case", WELLS)
+def test_a_webhook_that_holds_none_of_the_pods_is_not_named(case: str, tmp_path: Path) -> None:
+    output = doctor(tmp_path, mutatingwebhookconfigurations=[configuration(**WELLS[case])])
+    assert "ok: the webhooks that are asked about pods of the namespace can answer" in output
 
 
 def test_what_may_not_be_read_is_a_sentence(tmp_path: Path) -> None:
-    told = doctor(tmp_path, forbidden=frozenset({"mutatingwebhookconfigurations"}))
-    assert "unknown: whether webhooks answer is unknown: you may not list" in told
-    told = doctor(
+    output = doctor(tmp_path, forbidden=frozenset({"mutatingwebhookconfigurations"}))
+    assert "unknown: whether webhooks answer is unknown: you may not list" in output
+    output = doctor(
         tmp_path,
         forbidden=frozenset({"endpointslices"}),
         mutatingwebhookconfigurations=[configuration()],
     )
-    assert "unknown: whether webhook pods.example.com (asks) answers is unknown: you may not list" in told
+    assert "unknown: whether webhook pods.example.com (asks) answers is unknown: you may not list" in output

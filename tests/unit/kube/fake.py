@@ -50,16 +50,16 @@ class ScriptedApi:
         self.written: list[tuple[str, Object]] = []
         self.objects: dict[tuple[str, str, str], Object] = {}
         self.listed = 0
-        self.asked: dict[str, object] = {}
+        self.options: dict[str, object] = {}
         self.watched_from: list[str] = []
 
-    async def list(self, resource: Resource, **asked: object) -> ObjectList:
-        self.asked = {name: value for name, value in asked.items() if name != "namespace"}
-        found = self._lists[min(self.listed, len(self._lists) - 1)]
+    async def list(self, resource: Resource, **options: object) -> ObjectList:
+        self.options = {name: value for name, value in options.items() if name != "namespace"}
+        listing = self._lists[min(self.listed, len(self._lists) - 1)]
         self.listed += 1
-        if isinstance(found, KubeError):
-            raise found
-        return found
+        if isinstance(listing, KubeError):
+            raise listing
+        return listing
 
     async def watch(
         self, resource: Resource, *, resource_version: str, **_: object
@@ -84,9 +84,9 @@ class ScriptedApi:
         return obj
 
     async def apply(self, resource: Resource, *, obj: Object, dry_run: bool = False) -> Object:
-        made = {**obj, "metadata": {**obj["metadata"], "uid": "made"}}
-        self.written.append(("apply", made))
-        return made
+        applied = {**obj, "metadata": {**obj["metadata"], "uid": "made"}}
+        self.written.append(("apply", applied))
+        return applied
 
     async def apply_status(self, resource: Resource, *, obj: Object) -> Object:
         self.written.append(("status", obj))

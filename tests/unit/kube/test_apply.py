@@ -23,7 +23,7 @@ JSON = st.recursive(
 )
 
 
-def wanted(**spec: Any) -> Object:
+def child_of(**spec: Any) -> Object:
     return {
         "metadata": {"name": "train", "namespace": "n", "ownerReferences": [owner_reference(OWNER)]},
         "spec": spec,
@@ -33,25 +33,25 @@ def wanted(**spec: Any) -> Object:
 async def test_a_child_is_made_and_then_left_alone() -> None:
     api = ScriptedApi()
     applier = Applier(api=api)
-    live = await applier.apply(SERVICES, wanted=wanted(a=1), live=None, owner=OWNER)
+    live = await applier.apply(SERVICES, wanted=child_of(a=1), live=None, owner=OWNER)
     served = {**live, "spec": {**live["spec"], "defaulted": True}}
-    assert await applier.apply(SERVICES, wanted=wanted(a=1), live=served, owner=OWNER) is served
+    assert await applier.apply(SERVICES, wanted=child_of(a=1), live=served, owner=OWNER) is served
     assert len(api.written) == 1
 
 
 async def test_what_someone_else_changed_is_put_back() -> None:
     api = ScriptedApi()
     applier = Applier(api=api)
-    live = await applier.apply(SERVICES, wanted=wanted(a=1), live=None, owner=OWNER)
-    await applier.apply(SERVICES, wanted=wanted(a=1), live={**live, "spec": {"a": 2}}, owner=OWNER)
+    live = await applier.apply(SERVICES, wanted=child_of(a=1), live=None, owner=OWNER)
+    await applier.apply(SERVICES, wanted=child_of(a=1), live={**live, "spec": {"a": 2}}, owner=OWNER)
     assert len(api.written) == 2
 
 
 async def test_a_field_that_is_no_longer_wanted_is_noticed() -> None:
     api = ScriptedApi()
     applier = Applier(api=api)
-    live = await applier.apply(SERVICES, wanted=wanted(a=1, b=2), live=None, owner=OWNER)
-    await applier.apply(SERVICES, wanted=wanted(a=1), live=live, owner=OWNER)
+    live = await applier.apply(SERVICES, wanted=child_of(a=1, b=2), live=None, owner=OWNER)
+    await applier.apply(SERVICES, wanted=child_of(a=1), live=live, owner=OWNER)
     assert len(api.written) == 2
 
 
@@ -62,12 +62,12 @@ async def test_what_the_server_writes_differently_is_not_written_forever() -> No
 
     api = Normalising()
     applier = Applier(api=api)
-    live = await applier.apply(SERVICES, wanted=wanted(cpu="1000m"), live=None, owner=OWNER)
+    live = await applier.apply(SERVICES, wanted=child_of(cpu="1000m"), live=None, owner=OWNER)
     for _ in range(3):
-        live = await applier.apply(SERVICES, wanted=wanted(cpu="1000m"), live=live, owner=OWNER)
+        live = await applier.apply(SERVICES, wanted=child_of(cpu="1000m"), live=live, owner=OWNER)
     assert len(api.written) == 1
     await applier.apply(
-        SERVICES, wanted=wanted(cpu="1000m"), live={**live, "spec": {"cpu": "2"}}, owner=OWNER
+        SERVICES, wanted=child_of(cpu="1000m"), live={**live, "spec": {"cpu": "2"}}, owner=OWNER
     )
     assert len(api.written) == 2
 
@@ -86,10 +86,10 @@ def left_by(kind: str, name: str, *, uid: str = "before", **metadata: Any) -> Ob
         pytest.param(left_by("Dataset", "train"), False, id="of another kind"),
     ],
 )
-async def test_what_will_soon_be_gone_is_told_apart_from_a_strangers(live: Object, going: bool) -> None:
+async def test_a_child_that_terminates_is_distinguished_from_a_strangers(live: Object, going: bool) -> None:
     api = ScriptedApi()
     with pytest.raises(ForeignObjectError) as refused:
-        await Applier(api=api).apply(SERVICES, wanted=wanted(a=1), live=live, owner=OWNER)
+        await Applier(api=api).apply(SERVICES, wanted=child_of(a=1), live=live, owner=OWNER)
     assert isinstance(refused.value, PredecessorError) is going
     assert ("is being deleted; TrainingJob train goes on" in str(refused.value)) is going
     assert api.written == []
@@ -99,7 +99,7 @@ async def test_a_strangers_object_is_left_alone() -> None:
     api = ScriptedApi()
     stranger = {"metadata": {"name": "train", "namespace": "n", "uid": "x"}, "spec": {}}
     with pytest.raises(ForeignObjectError, match="Service n/train exists and was not made for"):
-        await Applier(api=api).apply(SERVICES, wanted=wanted(a=1), live=stranger, owner=OWNER)
+        await Applier(api=api).apply(SERVICES, wanted=child_of(a=1), live=stranger, owner=OWNER)
     assert api.written == []
 
 

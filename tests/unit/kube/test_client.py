@@ -74,13 +74,13 @@ async def head_of(reader: asyncio.StreamReader) -> str:
     return (await reader.readuntil(b"\r\n\r\n")).decode()
 
 
-def name_of(seen: WatchEvent) -> str:
-    return str(seen.object["metadata"]["name"])
+def name_of(event: WatchEvent) -> str:
+    return str(event.object["metadata"]["name"])
 
 
 async def collect(api: KubernetesClient, *, into: list[str]) -> None:
-    async for each in api.watch(PODS, resource_version="1"):
-        into.append(name_of(each))  # noqa: PERF401  what came before an error counts
+    async for event in api.watch(PODS, resource_version="1"):
+        into.append(name_of(event))  # noqa: PERF401  what came before an error counts
 
 
 async def test_a_server_that_is_not_there_is_named_as_one_that_does_not_answer(tmp_path: Path) -> None:
@@ -115,11 +115,11 @@ async def test_a_connection_that_breaks_in_a_watch_is_an_error_after_what_came_b
         await writer.drain()
         writer.close()
 
-    seen: list[str] = []
+    pod_names: list[str] = []
     async with serving(serve) as api:
         with pytest.raises(UnavailableError):
-            await collect(api, into=seen)
-    assert seen == ["one"]
+            await collect(api, into=pod_names)
+    assert pod_names == ["one"]
 
 
 @pytest.mark.parametrize("gather", [0.0, 0.05])
@@ -137,8 +137,8 @@ async def test_events_are_whole_however_the_stream_is_cut(gather: float, serving
         writer.close()
 
     async with serving(serve) as api:
-        seen = [name_of(each) async for each in api.watch(PODS, resource_version="1", gather=gather)]
-    assert seen == ["ein-größerer", "two", "three"]
+        pod_names = [name_of(event) async for event in api.watch(PODS, resource_version="1", gather=gather)]
+    assert pod_names == ["ein-größerer", "two", "three"]
 
 
 async def test_events_that_follow_each_other_come_together_when_they_may_gather(serving: Serving) -> None:
@@ -164,21 +164,21 @@ async def test_events_that_follow_each_other_come_together_when_they_may_gather(
 
 
 async def test_a_watch_that_is_left_closes_its_connection(serving: Serving) -> None:
-    left = asyncio.Event()
+    closed = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await head_of(reader)
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk(event("one")))
         await reader.read()
-        left.set()
+        closed.set()
         writer.close()
 
     async with serving(serve) as api:
-        seen: list[str] = []
-        watching = asyncio.create_task(collect(api, into=seen))
-        await eventually_async(lambda: seen == ["one"], deadline=60)
+        pod_names: list[str] = []
+        watching = asyncio.create_task(collect(api, into=pod_names))
+        await eventually_async(lambda: pod_names == ["one"], deadline=60)
         watching.cancel()
-        await asyncio.wait_for(left.wait(), timeout=60)
+        await asyncio.wait_for(closed.wait(), timeout=60)
 
 
 async def test_whom_the_user_stands_for_is_said_in_every_request(serving: Serving) -> None:
@@ -225,8 +225,8 @@ async def test_a_packed_list_is_unpacked(serving: Serving) -> None:
         writer.close()
 
     async with serving(serve) as api:
-        found = await api.list(PODS, namespace="default")
-    assert (found.resource_version, len(found.items)) == ("7", 1)
+        listing = await api.list(PODS, namespace="default")
+    assert (listing.resource_version, len(listing.items)) == ("7", 1)
 
 
 async def test_a_token_that_was_renewed_is_read_again(tmp_path: Path, serving: Serving) -> None:
@@ -264,10 +264,10 @@ async def test_what_a_request_sends_arrives(serving: Serving) -> None:
 
 
 async def test_credentials_that_are_refused_twice_are_an_error(serving: Serving) -> None:
-    asked: list[str] = []
+    heads: list[str] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.append(await head_of(reader))
+        heads.append(await head_of(reader))
         body = b'{"kind": "Status", "reason": "Unauthorized", "message": "no"}'
         writer.write(answer(body, status="401 Unauthorized", headers="Connection: close\r\n"))
         writer.close()
@@ -275,7 +275,7 @@ async def test_credentials_that_are_refused_twice_are_an_error(serving: Serving)
     async with serving(serve, token="mine") as api:
         with pytest.raises(KubeError, match=r"cannot list Pod \(all\): no \(HTTP 401 Unauthorized\)"):
             await api.list(PODS)
-    assert len(asked) == 2
+    assert len(heads) == 2
 
 
 async def test_an_exec_plugin_is_asked_again_when_its_token_is_refused(
@@ -297,8 +297,8 @@ async def test_an_exec_plugin_is_asked_again_when_its_token_is_refused(
 
     user = {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin)}
     async with serving(serve, exec=user) as api:
-        found = await asyncio.gather(*(api.get(PODS, name="one", namespace="default") for _ in range(5)))
-    assert found == [{"kind": "Pod"}] * 5
+        answers = await asyncio.gather(*(api.get(PODS, name="one", namespace="default") for _ in range(5)))
+    assert answers == [{"kind": "Pod"}] * 5
     assert (tmp_path / "runs").read_text() == "x\nx\n"  # once for all five
 
 
@@ -352,11 +352,11 @@ async def test_what_is_no_name_is_not_there_and_no_request_is_made_of_it(tmp_pat
 
 
 async def test_without_its_lease_a_process_writes_leases_and_events_and_nothing_else(tmp_path: Path) -> None:
-    asked: list[str] = []
+    request_lines: list[str] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await head_of(reader)
-        asked.append(" ".join(head.split(" ", 2)[:2]).partition("?")[0])
+        request_lines.append(" ".join(head.split(" ", 2)[:2]).partition("?")[0])
         writer.write(answer(b"{}", headers="Connection: close\r\n"))
         writer.close()
 
@@ -377,7 +377,7 @@ async def test_without_its_lease_a_process_writes_leases_and_events_and_nothing_
     try:
         for write in writes:
             await write()
-        assert len(asked) == len(writes)
+        assert len(request_lines) == len(writes)
         held = False
         for write in writes:
             with pytest.raises(UnavailableError, match="does not hold its Lease"):
@@ -388,7 +388,7 @@ async def test_without_its_lease_a_process_writes_leases_and_events_and_nothing_
     finally:
         await api.close()
         server.close()
-    assert asked[len(writes) :] == [
+    assert request_lines[len(writes) :] == [
         "GET /api/v1/namespaces/n/pods/p",
         "POST /api/v1/namespaces/n/events",
         "POST /apis/coordination.k8s.io/v1/namespaces/n/leases",
@@ -414,10 +414,10 @@ async def test_an_object_as_deep_as_the_server_takes_ends_no_list_and_no_watch(
 
     try:
         async with serving(serve) as api:
-            (found,) = (await api.list(PODS)).items
-            assert found["metadata"]["name"] == "p"
-            seen: list[str] = []
-            await collect(api, into=seen)
-            assert seen == ["p"]
+            (pod,) = (await api.list(PODS)).items
+            assert pod["metadata"]["name"] == "p"
+            pod_names: list[str] = []
+            await collect(api, into=pod_names)
+            assert pod_names == ["p"]
     finally:
         sys.setrecursionlimit(limit)

@@ -12,7 +12,7 @@ from tdcs.kube import configuration as configuration_module
 from tdcs.kube.configuration import ConfigurationError, load_access, proxy_for
 
 
-def written(folder: Path, *, name: str = "kubeconfig", **changes: Any) -> Path:
+def kubeconfig_in(folder: Path, *, name: str = "kubeconfig", **changes: Any) -> Path:
     """A kubeconfig; `changes` replace its top-level fields, and None removes one."""
     content: dict[str, Any] = {
         "current-context": "here",
@@ -65,14 +65,14 @@ def service_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def test_the_current_context_of_a_kubeconfig_says_who_asks_whom(tmp_path: Path) -> None:
-    access = await load_access(kubeconfig=written(tmp_path))
+    access = await load_access(kubeconfig=kubeconfig_in(tmp_path))
     assert access.configuration.host == "https://one.example:6443"
     assert access.namespace == "team"
     assert await access.authorization() == "Bearer secret-token"
 
 
 async def test_another_context_can_be_chosen(tmp_path: Path) -> None:
-    access = await load_access(kubeconfig=written(tmp_path), context="there")
+    access = await load_access(kubeconfig=kubeconfig_in(tmp_path), context="there")
     assert (access.configuration.host, access.namespace) == ("https://two.example/k8s", None)
     assert access.configuration.verify_ssl is False
 
@@ -80,8 +80,8 @@ async def test_another_context_can_be_chosen(tmp_path: Path) -> None:
 async def test_the_kubeconfigs_of_the_environment_are_merged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = written(tmp_path, name="first", users=[])
-    second = written(tmp_path, name="second", clusters=[])
+    first = kubeconfig_in(tmp_path, name="first", users=[])
+    second = kubeconfig_in(tmp_path, name="second", clusters=[])
     monkeypatch.setenv("KUBECONFIG", os.pathsep.join((str(tmp_path / "missing"), str(first), str(second))))
     access = await load_access()
     assert access.configuration.host == "https://one.example:6443"
@@ -89,7 +89,7 @@ async def test_the_kubeconfigs_of_the_environment_are_merged(
 
 
 def of_user(folder: Path, **fields: Any) -> Path:
-    return written(folder, users=[{"name": "me", "user": {"token": "secret-token", **fields}}])
+    return kubeconfig_in(folder, users=[{"name": "me", "user": {"token": "secret-token", **fields}}])
 
 
 async def test_a_user_that_is_another_one_asks_as_that_one(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ async def test_a_user_that_is_another_one_asks_as_that_one(tmp_path: Path) -> No
         ("Impersonate-Extra-reason%2Fwhy", "on call"),
         ("Impersonate-Extra-reason%2Fwhy", "ticket"),
     )
-    assert not (await load_access(kubeconfig=written(tmp_path))).impersonation
+    assert not (await load_access(kubeconfig=kubeconfig_in(tmp_path))).impersonation
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ async def test_a_user_that_is_another_one_by_half_is_refused(
 
 
 async def test_a_kubeconfig_comes_before_the_service_account(tmp_path: Path, service_account: Path) -> None:
-    written(tmp_path, name="default")
+    kubeconfig_in(tmp_path, name="default")
     assert (await load_access()).configuration.host == "https://one.example:6443"
 
 
@@ -185,7 +185,7 @@ async def test_what_a_kubeconfig_lacks_is_named(
     tmp_path: Path, changes: dict[str, Any], context: str | None, reason: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=reason):
-        await load_access(kubeconfig=written(tmp_path, **changes), context=context)
+        await load_access(kubeconfig=kubeconfig_in(tmp_path, **changes), context=context)
 
 
 @pytest.mark.parametrize(
@@ -201,10 +201,12 @@ async def test_an_exec_plugin_that_fails_is_named_with_its_reason(
 ) -> None:
     plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": program}
     with pytest.raises(ConfigurationError, match=f"exec plugin {program} of the kubeconfig .* {reason}"):
-        await load_access(kubeconfig=written(tmp_path, users=[{"name": "me", "user": {"exec": plugin}}]))
+        await load_access(
+            kubeconfig=kubeconfig_in(tmp_path, users=[{"name": "me", "user": {"exec": plugin}}])
+        )
 
 
-async def test_no_configuration_at_all_is_told_with_the_remedy() -> None:
+async def test_a_missing_configuration_is_an_error_with_the_remedy() -> None:
     with pytest.raises(ConfigurationError, match="set KUBECONFIG, or run this in a pod"):
         await load_access()
 
@@ -218,7 +220,7 @@ async def test_a_kubeconfig_that_does_not_exist_is_named(monkeypatch: pytest.Mon
 async def test_errors_of_a_kubeconfig_do_not_show_its_secrets(tmp_path: Path) -> None:
     broken = [{"name": "me", "token": "secret-token"}]
     with pytest.raises(ConfigurationError, match="Expected key user") as refused:
-        await load_access(kubeconfig=written(tmp_path, users=broken))
+        await load_access(kubeconfig=kubeconfig_in(tmp_path, users=broken))
     assert "secret-token" not in str(refused.value)
 
 

@@ -26,7 +26,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def running(api: ScriptedApi) -> AsyncIterator[tuple[Informer, Changes]]:
-    """An informer of pods, with the changes it tells of as (name, version or None)."""
+    """An informer of pods, with the changes that it reports as (name, version or None)."""
     changes: Changes = []
 
     def on_change(key: Key, _: Object | None, after: Object | None) -> None:
@@ -74,7 +74,7 @@ async def test_a_deletion_that_falls_into_a_gap_is_noticed_by_the_next_list() ->
         assert changes == [("a", "1"), ("b", "2"), ("a", None), ("b", "9")]
 
 
-async def test_what_a_new_list_shows_unchanged_is_not_told_again() -> None:
+async def test_objects_unchanged_in_a_new_list_are_not_reported_again() -> None:
     api = ScriptedApi(lists=[listing(pod("a", 1), version=2)], watches=[[error(GoneError)]])
     async with running(api) as (_, changes):
         await eventually_async(lambda: len(api.watched_from) == 2, deadline=60)
@@ -162,7 +162,7 @@ def bookmark(version: int) -> WatchEvent:
 async def test_versions_that_go_back_while_it_is_followed_lead_to_a_new_list(
     steps: list[Step], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A server whose store was restored beneath it tells of a history that the view knows nothing of."""
+    """A server whose store was restored has a history that the view does not know."""
     api = ScriptedApi(
         lists=[
             listing(pod("a", 900), pod("gone", 901), version=1000),
@@ -184,16 +184,16 @@ async def test_versions_that_go_back_while_it_is_followed_lead_to_a_new_list(
 async def test_a_server_whose_versions_go_back_each_time_is_asked_with_growing_pauses(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    known: list[int] = []
+    failure_counts: list[int] = []
 
     def pause(*, failures: int) -> float:
-        known.append(failures)
+        failure_counts.append(failures)
         return 0.001 if failures < 5 else 60.0
 
     monkeypatch.setattr(module, "backoff", pause)
     api = ScriptedApi(lists=[listing(pod("a", 900), version=1000)], watches=[[bookmark(6)]] * 20)
     async with running(api):
-        await eventually_async(lambda: known == [1, 2, 3, 4, 5], deadline=60)
+        await eventually_async(lambda: failure_counts == [1, 2, 3, 4, 5], deadline=60)
         assert api.listed == 6
 
 
@@ -215,8 +215,8 @@ async def test_a_change_that_meets_a_defect_holds_up_no_other(caplog: pytest.Log
     informer = Informer(api=api, resource=PODS, on_change=on_change)
     task = asyncio.create_task(informer.run())
     await eventually_async(lambda: len(api.watched_from) == 2, deadline=60)
-    assert [each[0] for each in heard] == ["bad", "good"] * 3
-    assert [each[1:] for each in heard] == [(False, True)] * 2 + [(True, True)] * 2 + [(True, False)] * 2
+    assert [change[0] for change in heard] == ["bad", "good"] * 3
+    assert [change[1:] for change in heard] == [(False, True)] * 2 + [(True, True)] * 2 + [(True, False)] * 2
     assert informer.store == {}
     assert api.watched_from == ["2", "6"]  # nothing was listed or watched again because of it
     assert "Pod n/bad: a change of it met a defect" in caplog.text
@@ -277,16 +277,16 @@ class Curt(ScriptedApi):
 async def test_a_server_that_ends_each_watch_at_once_is_asked_with_growing_pauses(
     says_gone: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known: list[int] = []
+    failure_counts: list[int] = []
 
     def pause(*, failures: int) -> float:
-        known.append(failures)
+        failure_counts.append(failures)
         return 0.001 if failures < 5 else 60.0
 
     monkeypatch.setattr(module, "backoff", pause)
     api = Curt(says_gone=says_gone)
     async with running(api):
-        await eventually_async(lambda: known == [1, 2, 3, 4, 5], deadline=60)
+        await eventually_async(lambda: failure_counts == [1, 2, 3, 4, 5], deadline=60)
         assert len(api.watched_from) == 6  # the first was followed by another one at once
 
 
@@ -317,7 +317,7 @@ async def test_of_many_objects_only_what_counts_is_kept() -> None:
     task = asyncio.create_task(informer.run())
     await eventually_async(lambda: ("n", "b") in informer.store, deadline=60, interval=0.01)
     assert informer.store["n", "b"] == {"metadata": large["metadata"], "kept": True}
-    assert api.asked == {"labels": None, "fields": "spec.nodeName!=", "keep": keep}
+    assert api.options == {"labels": None, "fields": "spec.nodeName!=", "keep": keep}
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
@@ -342,8 +342,8 @@ def test_a_watch_that_brings_bookmarks_is_not_listed_again() -> None:
     """A quiet resource is no silent server: it has a bookmark a minute."""
 
     class Bookmarks(ScriptedApi):
-        async def watch(self, resource: Resource, **asked: object) -> AsyncIterator[WatchEvent]:
-            self.watched_from.append(str(asked["resource_version"]))
+        async def watch(self, resource: Resource, **options: object) -> AsyncIterator[WatchEvent]:
+            self.watched_from.append(str(options["resource_version"]))
             for version in range(3, 33):
                 await asyncio.sleep(60.0)
                 yield WatchEvent(type="BOOKMARK", object={"metadata": {"resourceVersion": str(version)}})
@@ -365,7 +365,7 @@ def test_a_watch_that_brings_bookmarks_is_not_listed_again() -> None:
 
 
 @pytest.mark.failure_mode("etcd-restored-from-backup")
-async def test_an_object_with_another_content_at_the_same_version_is_told_after_a_list() -> None:
+async def test_an_object_changed_at_the_same_version_is_reported_after_a_list() -> None:
     """A store that was restored from a backup gives versions out again that it had given before."""
     api = ScriptedApi(
         lists=[

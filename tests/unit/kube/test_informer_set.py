@@ -23,44 +23,44 @@ class TwoNamespaces(ScriptedApi):
         self.jobs: dict[str, Jobs] = {
             name: [{"metadata": {"name": "job", "namespace": name, "resourceVersion": "1"}}] for name in "ab"
         }
-        self.looked: Names = []
+        self.namespaces_listed: Names = []
 
-    async def list(self, resource: Resource, **asked: object) -> ObjectList:
-        namespace = str(asked["namespace"])
-        self.looked.append(namespace)
+    async def list(self, resource: Resource, **options: object) -> ObjectList:
+        namespace = str(options["namespace"])
+        self.namespaces_listed.append(namespace)
         return ObjectList(items=self.jobs[namespace], resource_version="1")
 
 
 async def test_a_namespace_that_is_listed_again_takes_nothing_from_the_view_of_another() -> None:
-    api, gone = TwoNamespaces(), list[tuple[str, str]]()
+    api, deleted = TwoNamespaces(), list[tuple[str, str]]()
     informers = InformerSet(
         api=api,
         resource=JOBS,
         namespaces=["a", "b"],
-        on_change=lambda key, _, after: gone.append(key) if after is None else None,
+        on_change=lambda key, _, after: deleted.append(key) if after is None else None,
     )
     task = asyncio.create_task(informers.run())
     try:
         await informers.wait_synced()
         assert set(informers.store) == {("a", "job"), ("b", "job")}
         api.jobs["a"] = []
-        one, _other = informers._informers
-        one._version = ""
-        await one._list()
+        first, _second = informers._informers
+        first._version = ""
+        await first._list()
         assert set(informers.store) == {("b", "job")}
-        assert gone == [("a", "job")]
+        assert deleted == [("a", "job")]
         assert informers.silent_seconds() < 60
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-    await eventually_async(lambda: set(api.looked) == {"a", "b"}, deadline=10)
+    await eventually_async(lambda: set(api.namespaces_listed) == {"a", "b"}, deadline=10)
 
 
 def test_a_scope_names_where_each_resource_is_looked_for() -> None:
     everywhere = Scope(own="tdcs")
     for resource in (JOBS, DATASETS, CACHE_CLUSTERS):
         assert everywhere.namespaces(resource) == (None,)
-    some = Scope(own="tdcs", datasets=frozenset({"data", "both"}), jobs=frozenset({"both"}))
-    assert some.namespaces(DATASETS) == ("both", "data", "tdcs")
-    assert some.namespaces(JOBS) == some.namespaces(TRAINING_JOBS) == ("both", "tdcs")
-    assert some.namespaces(CACHE_CLUSTERS) == ("tdcs",)
+    scope = Scope(own="tdcs", datasets=frozenset({"data", "both"}), jobs=frozenset({"both"}))
+    assert scope.namespaces(DATASETS) == ("both", "data", "tdcs")
+    assert scope.namespaces(JOBS) == scope.namespaces(TRAINING_JOBS) == ("both", "tdcs")
+    assert scope.namespaces(CACHE_CLUSTERS) == ("tdcs",)

@@ -32,14 +32,14 @@ class Server(ScriptedApi):
     async def merge(
         self, resource: Resource, *, name: str, namespace: str | None = None, patch: Mapping[str, Any]
     ) -> Object:
-        found = self.objects[resource.plural, namespace or "", name]
-        version = found["metadata"]["resourceVersion"]
+        live = self.objects[resource.plural, namespace or "", name]
+        version = live["metadata"]["resourceVersion"]
         if patch["metadata"]["resourceVersion"] != version:
             raise error(ConflictError)
         changed = {
-            **found,
-            "metadata": {**found["metadata"], "resourceVersion": str(int(version) + 1)},
-            "spec": {**found["spec"], **patch["spec"]},
+            **live,
+            "metadata": {**live["metadata"], "resourceVersion": str(int(version) + 1)},
+            "spec": {**live["spec"], **patch["spec"]},
         }
         self.objects[resource.plural, namespace or "", name] = changed
         return changed
@@ -50,7 +50,7 @@ class Server(ScriptedApi):
 
 
 class Clock:
-    """Time that passes when it is told to."""
+    """Time that passes when the test says so."""
 
     now = 0.0
 
@@ -153,8 +153,8 @@ async def test_a_holder_that_cannot_renew_in_time_gives_up() -> None:
 
 async def test_two_who_want_it_at_once_do_not_both_get_it() -> None:
     api, clock = Server(), Clock()
-    got = await asyncio.gather(*(holds(lease(api, name, clock)) for name in "abcdef"))
-    assert sum(got) == 1
+    answers = await asyncio.gather(*(holds(lease(api, name, clock)) for name in "abcdef"))
+    assert sum(answers) == 1
 
 
 async def test_a_holder_believes_itself_for_no_longer_than_others_do_though_the_answer_comes_late() -> None:
@@ -162,8 +162,8 @@ async def test_a_holder_believes_itself_for_no_longer_than_others_do_though_the_
     first, second = lease(api, "a", clock), lease(api, "b", clock)
     answer = api.merge
 
-    async def late(*given: Any, **more: Any) -> Object:
-        written = await answer(*given, **more)
+    async def late(*arguments: Any, **more: Any) -> Object:
+        written = await answer(*arguments, **more)
         assert not await holds(second)  # it sees the renewal, and counts from now
         clock.now += 8.0
         return written

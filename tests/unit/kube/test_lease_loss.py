@@ -90,14 +90,14 @@ def test_a_process_that_is_asked_to_end_while_it_begins_again_ends_in_order() ->
 
 
 @pytest.mark.parametrize(
-    ("told", "losses"), [(None, 0), ("", 0), ("0", 0), ("12", 12), ("-1", 0), ("many", 0)]
+    ("variable", "losses"), [(None, 0), ("", 0), ("0", 0), ("12", 12), ("-1", 0), ("many", 0)]
 )
-def test_the_next_process_knows_how_often_it_was_lost(told: str | None, losses: int) -> None:
-    assert lease_losses({} if told is None else {VARIABLE: told}) == losses
+def test_the_next_process_knows_how_often_it_was_lost(variable: str | None, losses: int) -> None:
+    assert lease_losses({} if variable is None else {VARIABLE: variable}) == losses
 
 
 @pytest.mark.parametrize(
-    ("told", "counts"),
+    ("variable", "counts"),
     [
         (None, {}),
         ("", {}),
@@ -106,5 +106,5 @@ def test_the_next_process_knows_how_often_it_was_lost(told: str | None, losses: 
         ('{"Dataset": "3", "queue": -1}', {}),
     ],
 )
-def test_the_next_process_knows_what_had_failed(told: str | None, counts: dict[str, int]) -> None:
-    assert earlier_failures({} if told is None else {FAILURES: told}) == counts
+def test_the_next_process_knows_what_had_failed(variable: str | None, counts: dict[str, int]) -> None:
+    assert earlier_failures({} if variable is None else {FAILURES: variable}) == counts

@@ -174,13 +174,13 @@ def test_the_ends_of_the_ranges_give_numbers(tmp_path: Path, option: list[str]) 
     assert_finite(json.loads(result.stdout))
 
 
-def assert_finite(found: object) -> None:
+def assert_finite(number_or_tree: object) -> None:
     """No number of a document is infinite or none."""
-    if isinstance(found, dict):
-        for value in found.values():
+    if isinstance(number_or_tree, dict):
+        for value in number_or_tree.values():
             assert_finite(value)
-    if isinstance(found, float):
-        assert math.isfinite(found)
+    if isinstance(number_or_tree, float):
+        assert math.isfinite(number_or_tree)
 
 
 PLOTS = ["figure.pdf", "missing/figure.svg", "/proc/x.svg"]
@@ -369,8 +369,8 @@ def test_the_ends_of_a_scenarios_bounds_give_numbers() -> None:
             values["imagesPerSecondPerGpu"] = BOUNDS["imagesPerSecondPerGpu"][ends[-1]]
             if values["gpus"] == 1 and nodes == 2:
                 continue
-            found = predict(parse_scenario(where="test", values=values))
-            json.dumps(document(found, advice=advise(found)), allow_nan=False)
+            prediction = predict(parse_scenario(where="test", values=values))
+            json.dumps(document(prediction, advice=advise(prediction)), allow_nan=False)
 
 
 def test_the_largest_job_is_predicted_in_seconds() -> None:

@@ -27,8 +27,8 @@ from tdcs_labs.workload import assign_work
 
 def modules(package: object) -> list[object]:
     return [
-        importlib.import_module(found.name)
-        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")  # type: ignore[attr-defined]
+        importlib.import_module(module_info.name)
+        for module_info in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")  # type: ignore[attr-defined]
     ]
 
 
@@ -53,17 +53,17 @@ def test_no_function_of_a_policy_is_defined_again_in_the_simulator() -> None:
     rules = {
         name
         for module in modules(tdcs.decide)
-        for name, found in vars(module).items()
-        if inspect.isfunction(found) and found.__module__ == module.__name__ and not name.startswith("_")  # type: ignore[attr-defined]
+        for name, member in vars(module).items()
+        if inspect.isfunction(member) and member.__module__ == module.__name__ and not name.startswith("_")  # type: ignore[attr-defined]
     }
     assert {"plan_copy", "schedule", "choose_copy", "share", "estimate"} <= rules
-    own = {
+    functions = {
         (module.__name__, node.name)  # type: ignore[attr-defined]
         for module in modules(tdcs_labs)
         for node in ast.parse(inspect.getsource(module)).body  # type: ignore[arg-type]
         if isinstance(node, ast.FunctionDef)
     }
-    assert {name for _, name in own} & rules <= {"predict"}
+    assert {name for _, name in functions} & rules <= {"predict"}
 
 
 def test_a_run_goes_through_each_policy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,9 +111,9 @@ def test_the_rules_that_only_the_simulator_calls_are_the_listed_ones() -> None:
     through another name (``getattr``, a table of functions); and two rules that decide the same under different
     names. It reads the sources for names, so one mention in a part counts as a call of that part.
     """
-    found = callers()
-    assert {rule for rule, parts in found.items() if not parts} == BY_ENTRY_POINT
-    simulated = {rule for rule, parts in found.items() if parts == ["simulator"]}
+    callers_by_rule = callers()
+    assert {rule for rule, parts in callers_by_rule.items() if not parts} == BY_ENTRY_POINT
+    simulated = {rule for rule, parts in callers_by_rule.items() if parts == ["simulator"]}
     assert simulated == ONLY_SIMULATED.keys()
 
 

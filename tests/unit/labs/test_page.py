@@ -54,7 +54,7 @@ def test_the_page_names_the_rules_that_wait_for_their_controllers_as_the_sources
     check_text()
 
 
-def test_rows_of_an_older_simulator_are_told_apart() -> None:
+def test_rows_of_an_older_simulator_are_distinguished() -> None:
     case = Case(mix="image", scheme="tdcs")
     assert not is_older({case: {"model": MODEL}})
     assert is_older({case: {"model": MODEL - 1}})
@@ -94,9 +94,9 @@ def test_what_a_rule_changed_is_a_mean_of_ratios_and_names_what_became_longer() 
 
     before = rows("tdcs", long=36000, short=3600)
     results = rows("tdcs", long=32400, short=4320) | rows("oracle", long=36000, short=3600)
-    found = changes(results, before=before, model=4)
-    assert "| image | 2 and 3 | 1 | 10.0 | 9.0 | -10.0% | 1.000 | 1.111 |" in change_table(found)
-    text = change_text(found)
+    changed = changes(results, before=before, model=4)
+    assert "| image | 2 and 3 | 1 | 10.0 | 9.0 | -10.0% | 1.000 | 1.111 |" in change_table(changed)
+    text = change_text(changed)
     assert "+5.0% (image -10.0%, language +20.0%)" in text
     assert (
         "Longer by more than 5%: language 3 and 4 with seed 1 (+20.0%). Shorter by more than 5%: 1 of 2."
@@ -108,8 +108,8 @@ def test_what_a_rule_changed_is_a_mean_of_ratios_and_names_what_became_longer() 
 
 def test_the_page_has_the_tables_that_its_rows_give() -> None:
     results = read_results(RESULTS / "simulation.jsonl")
-    found = changes(results, before=read_results(RESULTS / "simulation_before_leaving.jsonl"))
+    changed = changes(results, before=read_results(RESULTS / "simulation_before_leaving.jsonl"))
     page = PAGE.read_text(encoding="utf-8")
     assert bars(results) in page
-    assert change_table(found) in page
-    assert change_text(found) in page
+    assert change_table(changed) in page
+    assert change_text(changed) in page

@@ -38,12 +38,12 @@ def test_the_measured_speeds_are_met_where_they_were_measured() -> None:
 
 def test_the_command_prints_a_row_for_each_size_and_configuration() -> None:
     result = CliRunner().invoke(main, ["simulate", "paper", "--json"])
-    found = json.loads(result.stdout)
-    assert [(row["gpus"], row["configuration"]) for row in found["rows"]] == [
+    report = json.loads(result.stdout)
+    assert [(row["gpus"], row["configuration"]) for row in report["rows"]] == [
         (gpus, name) for gpus in (8, 32, 64, 128) for name in ("direct", "alluxio", "+preload", "+share")
     ]
-    assert all({"imagesPerSecond", "ratioToDirect"} <= set(row) for row in found["rows"])
-    assert found["allRangesHold"] is True
+    assert all({"imagesPerSecond", "ratioToDirect"} <= set(row) for row in report["rows"])
+    assert report["allRangesHold"] is True
     table = CliRunner().invoke(main, ["simulate", "paper"])
     assert table.exit_code == 0
     assert "Fitted" in table.stdout

@@ -18,10 +18,10 @@ from tdcs_labs.advice import advise
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.nodes} nodes")
 def test_the_published_runs_are_predicted_within_five_percent(run: PublishedRun) -> None:
-    found = predict(run.scenario)
-    assert found.direct.seconds == pytest.approx(run.direct, rel=0.05)
-    assert found.cold.seconds == pytest.approx(run.cold, rel=0.05)
-    assert found.warm.seconds == pytest.approx(run.warm)
+    prediction = predict(run.scenario)
+    assert prediction.direct.seconds == pytest.approx(run.direct, rel=0.05)
+    assert prediction.cold.seconds == pytest.approx(run.cold, rel=0.05)
+    assert prediction.warm.seconds == pytest.approx(run.warm)
 
 
 scenarios = st.builds(
@@ -39,16 +39,16 @@ scenarios = st.builds(
 
 @given(scenario=scenarios)
 def test_more_cache_earlier_is_never_slower(scenario: JobScenario) -> None:
-    found = predict(scenario)
+    prediction = predict(scenario)
     slack = 1 + 1e-9
-    assert found.warm.seconds <= found.preloaded.seconds * slack
-    assert found.preloaded.seconds <= found.cold.seconds * slack
-    assert found.cold.seconds <= found.direct.seconds * slack
-    assert found.cold.remote_bytes <= found.direct.remote_bytes * slack
+    assert prediction.warm.seconds <= prediction.preloaded.seconds * slack
+    assert prediction.preloaded.seconds <= prediction.cold.seconds * slack
+    assert prediction.cold.seconds <= prediction.direct.seconds * slack
+    assert prediction.cold.remote_bytes <= prediction.direct.remote_bytes * slack
 
 
 def test_many_epochs_cost_no_time_to_predict() -> None:
-    found = predict(
+    prediction = predict(
         JobScenario(
             gpus=8,
             nodes=4,
@@ -59,25 +59,25 @@ def test_many_epochs_cost_no_time_to_predict() -> None:
             compute_rate=1e9,
         )
     )
-    assert found.cold.seconds == pytest.approx(1e9 * 5e8 / 1e8, rel=0.01)
+    assert prediction.cold.seconds == pytest.approx(1e9 * 5e8 / 1e8, rel=0.01)
 
 
 def test_a_cache_that_holds_a_part_reads_the_rest_every_epoch() -> None:
-    found = predict(
+    prediction = predict(
         JobScenario(
             gpus=8, nodes=2, epochs=10, dataset_bytes=1e9, cache_bytes=8e8, remote_rate=1e8, compute_rate=1e9
         )
     )
-    assert found.cold.remote_bytes == pytest.approx(1e9 + 9 * 2e8)
-    assert found.preloaded.remote_bytes == pytest.approx(8e8 + 10 * 2e8)
+    assert prediction.cold.remote_bytes == pytest.approx(1e9 + 9 * 2e8)
+    assert prediction.preloaded.remote_bytes == pytest.approx(8e8 + 10 * 2e8)
     assert "Only 80 % of the dataset fits; with room for all of it the job would run 10 times" in advise(
-        found
+        prediction
     )
 
 
 def test_loading_comes_in_over_the_source_or_the_links_whichever_is_slower() -> None:
     for nic, seconds in ((1e7, 1e9 / 2e7), (1e8, 1e9 / 1e8)):
-        found = predict(
+        prediction = predict(
             JobScenario(
                 gpus=8,
                 nodes=2,
@@ -89,16 +89,20 @@ def test_loading_comes_in_over_the_source_or_the_links_whichever_is_slower() -> 
                 nic_rate=nic,
             )
         )
-        assert found.load_seconds == pytest.approx(seconds)
+        assert prediction.load_seconds == pytest.approx(seconds)
 
 
 def test_the_advice_counts_the_time_of_loading() -> None:
     """Three epochs of 1000 s from the source, 20 s each from the cache, 1000 s to load."""
     values = {"gpus": 1, "nodes": 1, "dataset_bytes": 1e12, "cache_bytes": 1e12, "remote_rate": 1e9}
-    found = predict(JobScenario(epochs=3, compute_rate=5e10, **values))  # type: ignore[arg-type]
-    assert (found.direct.seconds, found.preloaded.seconds, found.load_seconds) == (3000, 60, 1000)
-    assert "50 times as fast" in advise(found)
-    assert "with the 17 min of loading 2.8 times, from an empty cache 2.9 times" in advise(found)
+    prediction = predict(JobScenario(epochs=3, compute_rate=5e10, **values))  # type: ignore[arg-type]
+    assert (prediction.direct.seconds, prediction.preloaded.seconds, prediction.load_seconds) == (
+        3000,
+        60,
+        1000,
+    )
+    assert "50 times as fast" in advise(prediction)
+    assert "with the 17 min of loading 2.8 times, from an empty cache 2.9 times" in advise(prediction)
     once = predict(JobScenario(epochs=1, compute_rate=5e10, **values))  # type: ignore[arg-type]
     assert "For this job alone that gains nothing" in advise(once)
     assert "Cache the dataset." not in advise(once)
@@ -153,24 +157,26 @@ def test_jobs_of_a_node_share_its_processors_for_what_reading_a_file_costs(
     cpu: float, jobs: int, cold: float, warm: float, limit: str
 ) -> None:
     values = {**READER, "readCpuSecondsPerFile": cpu, "jobsPerNode": jobs}
-    found = predict(parse_scenario(where="test", values=values))
-    assert found.cold.seconds == pytest.approx(cold)
-    assert found.warm.seconds == pytest.approx(warm)
-    assert found.warm.bottleneck == limit
-    assert found.direct.seconds == pytest.approx(30), "reads that pass the cache by do not cost its client"
-    assert ("the nodes' processors limit it" in advise(found)) is (limit == "cpu" and warm < 30)
+    prediction = predict(parse_scenario(where="test", values=values))
+    assert prediction.cold.seconds == pytest.approx(cold)
+    assert prediction.warm.seconds == pytest.approx(warm)
+    assert prediction.warm.bottleneck == limit
+    assert prediction.direct.seconds == pytest.approx(30), (
+        "reads that pass the cache by do not cost its client"
+    )
+    assert ("the nodes' processors limit it" in advise(prediction)) is (limit == "cpu" and warm < 30)
 
 
 def test_a_job_alone_has_all_processors_of_its_nodes() -> None:
     values = {**READER, "gpus": 2, "nodes": 2, "imagesPerSecondPerGpu": 250, "readCpuSecondsPerFile": 0.01}
-    found = predict(parse_scenario(where="test", values=values))
-    assert found.warm.seconds == pytest.approx(3 * 2.5)
+    prediction = predict(parse_scenario(where="test", values=values))
+    assert prediction.warm.seconds == pytest.approx(3 * 2.5)
 
 
 def test_what_is_in_the_page_cache_costs_no_reading() -> None:
     values = {**READER, "readCpuSecondsPerFile": 0.01, "pageCacheBytesPerNode": 400e6}
-    found = predict(parse_scenario(where="test", values=values))
-    assert found.warm.seconds == pytest.approx(5 + 2 + 2)
+    prediction = predict(parse_scenario(where="test", values=values))
+    assert prediction.warm.seconds == pytest.approx(5 + 2 + 2)
 
 
 @pytest.mark.parametrize(
@@ -185,11 +191,11 @@ def test_what_is_in_the_page_cache_costs_no_reading() -> None:
         (1e6, "12 days"),
     ],
 )
-def test_times_are_told_in_the_unit_that_fits(seconds: float, words: str) -> None:
+def test_times_are_printed_in_the_unit_that_fits(seconds: float, words: str) -> None:
     assert duration(seconds) == words
 
 
-def test_times_side_by_side_are_told_in_one_unit_where_that_is_readable() -> None:
+def test_times_side_by_side_are_printed_in_one_unit_where_that_is_readable() -> None:
     assert duration(6_720, alongside=7_560) == "1.9 h"
     assert duration(600, alongside=7_560) == "10 min"
     assert duration(90, alongside=130) == "1.5 min"
@@ -217,9 +223,9 @@ def small_scenario(folder: Path) -> Path:
 
 
 def test_the_help_lists_every_key() -> None:
-    shown = " ".join(CliRunner().invoke(main, ["predict", "--help"]).stdout.split())
-    assert all(key in shown for key in KEYS)
-    assert ", ".join(REQUIRED) in shown
+    help_text = " ".join(CliRunner().invoke(main, ["predict", "--help"]).stdout.split())
+    assert all(key in help_text for key in KEYS)
+    assert ", ".join(REQUIRED) in help_text
 
 
 def test_the_command_prints_one_document_a_table_or_a_picture(tmp_path: Path) -> None:
@@ -231,7 +237,7 @@ def test_the_command_prints_one_document_a_table_or_a_picture(tmp_path: Path) ->
     )
     result = CliRunner().invoke(main, ["predict", "--file", str(path), "--json"])
     assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
+    report = json.loads(result.stdout)
     assert {
         "directSeconds",
         "coldSeconds",
@@ -240,15 +246,15 @@ def test_the_command_prints_one_document_a_table_or_a_picture(tmp_path: Path) ->
         "bottleneck",
         "remoteBytes",
         "advice",
-    } <= set(found)
-    assert found["bottleneck"] == "remote"
-    shown = CliRunner().invoke(main, ["predict", "--file", str(path)])
+    } <= set(report)
+    assert report["bottleneck"] == "remote"
+    picture = CliRunner().invoke(main, ["predict", "--file", str(path)])
     assert "MiB" in CliRunner().invoke(main, ["predict", "--file", str(small_scenario(tmp_path))]).stdout
-    assert "TiB" in shown.stdout
-    assert shown.stdout.rstrip().splitlines()[-1] == found["advice"]
+    assert "TiB" in picture.stdout
+    assert picture.stdout.rstrip().splitlines()[-1] == report["advice"]
     piped = CliRunner().invoke(main, ["predict", "--file", "-", "--json"], input=path.read_bytes())
     assert piped.exit_code == 0, piped.output
-    assert json.loads(piped.stdout) == found
+    assert json.loads(piped.stdout) == report
     result = CliRunner().invoke(main, ["predict", "--file", str(path), "--plot", str(plot)])
     assert result.exit_code == 0, result.output
     assert "preloaded" in result.stdout

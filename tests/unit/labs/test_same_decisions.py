@@ -96,7 +96,7 @@ class Operator:
         active = {
             job["spec"]["datasets"][0]["name"]
             for job in self.jobs.values()
-            if [one["type"] for one in job["status"]["conditions"]] == [names.ADMITTED]
+            if [condition["type"] for condition in job["status"]["conditions"]] == [names.ADMITTED]
         }
         stores = SimpleNamespace(
             training_jobs=self.jobs,
@@ -106,7 +106,7 @@ class Operator:
         settings = SimpleNamespace(clone_idle_seconds=self.scenario.clone_idle_seconds)
         context: Any = SimpleNamespace(stores=stores, now=lambda: now, settings=settings)
         nodes = {name: NodeView(name=name, labels={}, free_gpus=gpus) for name, gpus in free.items()}
-        known = placement_input.cache_nodes(view=self._view(), nodes=nodes, cluster=None)
+        cache_nodes = placement_input.cache_nodes(view=self._view(), nodes=nodes, cluster=None)
         demands, idle = [], {}
         for name, obj in self.datasets.items():
             dataset = DatasetObject.model_validate(obj).model_copy(update={"status": self.statuses.get(name)})
@@ -114,11 +114,11 @@ class Operator:
             uses = cache_users.of_mount(context=context, users=[user], queue=[])
             use = uses[user.own_want].use
             further = cache_users.clones_of(context=context, users=[user], uses=uses)
-            idle[name] = {one.id: one.idle_since for one in further[user.own_want]}
+            idle[name] = {clone.id: clone.idle_since for clone in further[user.own_want]}
             self.statuses[name] = DatasetStatus(
                 in_use=use.mounted, active_jobs=len(use.jobs.active), last_used_time=use.last_used
             )
-            hosts = placement_input.hosts(path=name, cache=known, expected=(), now=1.0, patience=1.0)
+            hosts = placement_input.hosts(path=name, cache=cache_nodes, expected=(), now=1.0, patience=1.0)
             totals = totals_of(self.sizes[name])
             stands = standing(list(uses.values()), size=totals.block_bytes, policies=POLICIES, now=now)
             wants = all_wants(stores=stores, users=[user], now=now)  # type: ignore[arg-type]
@@ -137,13 +137,15 @@ class Operator:
             )
         self.manager.register(cluster="c", demands=demands)
         if demands:
-            asyncio.run(self.manager.grant(cluster="c", demand=demands[0], nodes=known.spaces, quotas={}))
-        found = self.manager.grants("c").mounts
-        for name, one in found.items():
-            self.held[name] = {node: size for node, size in one.node_bytes.items() if size}
+            asyncio.run(
+                self.manager.grant(cluster="c", demand=demands[0], nodes=cache_nodes.spaces, quotas={})
+            )
+        mounts = self.manager.grants("c").mounts
+        for name, grant in mounts.items():
+            self.held[name] = {node: size for node, size in grant.node_bytes.items() if size}
             nodes_of = {
                 placed.want.key: {copy.id: frozenset(node for node in copy.nodes if placed.bytes_for(node))}
-                for placed in one.placements
+                for placed in grant.placements
                 for copy in placed.copies
             }
             self.before[name] = {key: held for key, held in nodes_of.items() if all(held.values())}
@@ -195,7 +197,7 @@ def test_from_equal_states_every_dataset_is_granted_the_same_bytes_on_the_same_n
     )
     cluster = Cluster(scenario=scenario)
     scheme, operator = Tdcs(scenario=scenario, cluster=cluster), Operator(scenario)
-    known = [
+    datasets = [
         Dataset(name=f"d{number}", size_bytes=float(draw.randint(1, 8_000_000)), object_bytes=1e5)
         for number in range(draw.randint(1, 5))
     ]
@@ -204,7 +206,7 @@ def test_from_equal_states_every_dataset_is_granted_the_same_bytes_on_the_same_n
         now = 60.0 * step
         for _ in range(draw.randint(0, 3)):
             job = sim_job(
-                number=number, submitted=now, gpus=draw.choice([1, 2, 8]), dataset=draw.choice(known)
+                number=number, submitted=now, gpus=draw.choice([1, 2, 8]), dataset=draw.choice(datasets)
             )
             number += 1
             if job.dataset.name not in operator.datasets:

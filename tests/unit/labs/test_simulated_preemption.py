@@ -68,12 +68,12 @@ TRACE = """timestamp,duration,num_gpus,cluster,priority
 def test_the_command_says_how_many_jobs_gave_way(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     path.write_text(TRACE)
-    asked = ["simulate", "trace", "--trace", str(path), "--nodes", "1", "--json"]
-    found = json.loads(CliRunner().invoke(main, [*asked, "--preemption"]).output)
-    assert found["preemptions"] == 1
-    without = json.loads(CliRunner().invoke(main, asked).output)
+    arguments = ["simulate", "trace", "--trace", str(path), "--nodes", "1", "--json"]
+    report = json.loads(CliRunner().invoke(main, [*arguments, "--preemption"]).output)
+    assert report["preemptions"] == 1
+    without = json.loads(CliRunner().invoke(main, arguments).output)
     assert "preemptions" not in without
-    assert found["meanJctSeconds"] < without["meanJctSeconds"]
+    assert report["meanJctSeconds"] < without["meanJctSeconds"]
 
 
 def test_a_priority_that_is_no_whole_number_is_refused(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_gpus_and_store_are_never_used_twice(scheme: str, monkeypatch: pytest.Mo
                 used[node] += gpus
         assert all(used[node] + run.cluster.free[node] == SMALL.gpus_per_node for node in used)
         reading = sum(job.rate * job.miss * job.cost for job in run.cluster.running.values())
-        loading = sum(one.rate * one.cost for one in getattr(run.scheme, "loading", {}).values())
+        loading = sum(load.rate * load.cost for load in getattr(run.scheme, "loading", {}).values())
         assert reading + loading <= 1 + 1e-6
         room = getattr(run.scheme, "room", {})
         assert all(-1 <= free <= SMALL.cache_bytes + 1 for free in room.values())
@@ -119,7 +119,7 @@ for scheme in sys.argv[2:]:
 def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
     """What two processes print of a run with each scheme."""
     trace = write_trace(tmp_path_factory.mktemp("trace") / "trace.csv", synthetic_jobs(count=JOBS // 4))
-    found: dict[str, list[dict[str, Any]]] = {scheme: [] for scheme in SCHEMES}
+    rows: dict[str, list[dict[str, Any]]] = {scheme: [] for scheme in SCHEMES}
     for hash_seed in ("1", "2"):
         done = subprocess.run(
             [sys.executable, "-c", ALL_SCHEMES, str(trace), *SCHEMES],
@@ -129,8 +129,8 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str
             check=True,
         )
         for scheme, line in zip(SCHEMES, done.stdout.splitlines(), strict=True):
-            found[scheme].append(json.loads(line))
-    return found
+            rows[scheme].append(json.loads(line))
+    return rows
 
 
 @pytest.mark.parametrize("scheme", list(SCHEMES))
@@ -200,10 +200,10 @@ def test_a_single_job_takes_the_time_that_can_be_reckoned_by_hand() -> None:
 def test_a_scarce_store_hurts_least_where_the_policies_decide() -> None:
     work = assign_work(jobs=synthetic_jobs(count=JOBS), mix="image")
     compared = ("oracle", "tdcs", "alluxio-lru", "direct")
-    found = {scheme: simulate(work=work, scenario=SMALL, scheme=scheme) for scheme in compared}
-    assert found["oracle"].gpu_idle_fraction == 0.0
-    assert found["tdcs"].remote_bytes < found["alluxio-lru"].remote_bytes < found["direct"].remote_bytes
-    assert found["tdcs"].mean_jct < found["alluxio-lru"].mean_jct < found["direct"].mean_jct
+    results = {scheme: simulate(work=work, scenario=SMALL, scheme=scheme) for scheme in compared}
+    assert results["oracle"].gpu_idle_fraction == 0.0
+    assert results["tdcs"].remote_bytes < results["alluxio-lru"].remote_bytes < results["direct"].remote_bytes
+    assert results["tdcs"].mean_jct < results["alluxio-lru"].mean_jct < results["direct"].mean_jct
 
 
 def test_no_more_is_read_locally_than_a_node_can_hold_however_fast_everything_is() -> None:
@@ -237,9 +237,10 @@ def test_a_copy_stays_on_a_node_for_the_job_that_found_it_there() -> None:
         TraceJob(submitted=6_000.0, duration=100.0, gpus=8, tenant="b"),  # the cache is granted again
     ]
     items = {item.dataset.name: item for item in assign_work(jobs=synthetic_jobs(count=200), mix="image")}
-    found = {tenant: items[f"{tenant}/imagenet-1k"] for tenant in "ab"}
+    item_by_tenant = {tenant: items[f"{tenant}/imagenet-1k"] for tenant in "ab"}
     work = [
-        WorkItem(job=job, model=found[job.tenant].model, dataset=found[job.tenant].dataset) for job in jobs
+        WorkItem(job=job, model=item_by_tenant[job.tenant].model, dataset=item_by_tenant[job.tenant].dataset)
+        for job in jobs
     ]
     scenario = dataclasses.replace(
         SMALL, nodes=2, page_cache_bytes=1.0, cache_bytes=1e12, auto_placement=True, grows=True
@@ -291,11 +292,11 @@ def test_the_command_shows_a_table_and_draws(trace_file: Path, tmp_path: Path) -
 def test_on_a_part_of_the_real_trace_the_policies_come_near_the_bound_and_lose_to_no_other() -> None:
     jobs = [job for job in read_trace(path=PHILLY) if 30.5 * 86_400 <= job.submitted < 30.75 * 86_400]
     jobs = [dataclasses.replace(job, submitted=job.submitted - jobs[0].submitted) for job in jobs]
-    found = {}
+    mean_jct = {}
     for scheme in ("tdcs", "oracle", "alluxio-lru", "fluid-like"):
-        found[scheme] = simulate(work=assign_work(jobs=jobs), scenario=Scenario(), scheme=scheme).mean_jct
-    assert found["tdcs"] <= 1.15 * found["oracle"]
-    assert found["tdcs"] <= 1.01 * min(found["alluxio-lru"], found["fluid-like"])
+        mean_jct[scheme] = simulate(work=assign_work(jobs=jobs), scenario=Scenario(), scheme=scheme).mean_jct
+    assert mean_jct["tdcs"] <= 1.15 * mean_jct["oracle"]
+    assert mean_jct["tdcs"] <= 1.01 * min(mean_jct["alluxio-lru"], mean_jct["fluid-like"])
 
 
 def test_tenants_that_take_turns_wait_more_evenly_than_behind_one_that_queues_all_at_once() -> None:
@@ -305,7 +306,7 @@ def test_tenants_that_take_turns_wait_more_evenly_than_behind_one_that_queues_al
         TraceJob(submitted=60.0 + number, duration=600.0, gpus=8, tenant=f"few-{number}")
         for number in range(6)
     ]
-    found = {
+    results = {
         fair: simulate(
             work=assign_work(jobs=jobs),
             scenario=dataclasses.replace(SMALL, nodes=2, fair_share=fair),
@@ -313,9 +314,9 @@ def test_tenants_that_take_turns_wait_more_evenly_than_behind_one_that_queues_al
         )
         for fair in (False, True)
     }
-    plain, fair = found[False].fairness(), found[True].fairness()
+    plain, fair = results[False].fairness(), results[True].fairness()
     assert fair["worstSlowdown"] < plain["worstSlowdown"]
-    assert max(found[True].slowdowns[f"few-{number}"] for number in range(6)) < (
-        min(found[False].slowdowns[f"few-{number}"] for number in range(6)) / 2
+    assert max(results[True].slowdowns[f"few-{number}"] for number in range(6)) < (
+        min(results[False].slowdowns[f"few-{number}"] for number in range(6)) / 2
     )
-    assert found[True].makespan == pytest.approx(found[False].makespan, rel=0.05)
+    assert results[True].makespan == pytest.approx(results[False].makespan, rel=0.05)

@@ -11,21 +11,21 @@ from tdcs_labs.store import StoreLimits, fair_level
 amounts = st.floats(min_value=0.0, max_value=1e12)
 
 
-@given(asked=st.lists(amounts, max_size=20), capacity=amounts)
+@given(demands=st.lists(amounts, max_size=20), capacity=amounts)
 def test_readers_get_no_more_than_there_is_and_no_more_than_they_ask_for(
-    asked: list[float], capacity: float
+    demands: list[float], capacity: float
 ) -> None:
-    level = fair_level(demands=asked, capacity=capacity)
-    given_ = [min(want, level) for want in asked]
-    assert all(0 <= share <= want for share, want in zip(given_, asked, strict=True))
-    assert sum(given_) == pytest.approx(min(sum(asked), capacity), rel=1e-6)
+    level = fair_level(demands=demands, capacity=capacity)
+    given_ = [min(want, level) for want in demands]
+    assert all(0 <= share <= want for share, want in zip(given_, demands, strict=True))
+    assert sum(given_) == pytest.approx(min(sum(demands), capacity), rel=1e-6)
 
 
-@given(asked=st.lists(amounts, min_size=1, max_size=20), capacity=st.floats(min_value=1.0, max_value=1e12))
-def test_who_gets_less_than_asked_has_no_less_than_anyone_else(asked: list[float], capacity: float) -> None:
-    level = fair_level(demands=asked, capacity=capacity)
-    given_ = [min(want, level) for want in asked]
-    short = [share for share, want in zip(given_, asked, strict=True) if share < want]
+@given(demands=st.lists(amounts, min_size=1, max_size=20), capacity=st.floats(min_value=1.0, max_value=1e12))
+def test_who_gets_less_than_asked_has_no_less_than_anyone_else(demands: list[float], capacity: float) -> None:
+    level = fair_level(demands=demands, capacity=capacity)
+    given_ = [min(want, level) for want in demands]
+    short = [share for share, want in zip(given_, demands, strict=True) if share < want]
     assert all(share >= max(given_) * (1 - 1e-9) for share in short)
 
 

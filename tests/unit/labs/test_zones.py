@@ -15,20 +15,20 @@ from tdcs_labs.workload import assign_work
 def test_with_labels_a_fifth_crosses_zones_at_most_and_no_job_takes_longer() -> None:
     work = applied_before(assign_work(jobs=drawn_jobs(count=30, gap=900.0)))
 
-    found = compared(work=work, scenario=Scenario(nodes=24, zones=3, auto_placement=True))
+    comparison = compared(work=work, scenario=Scenario(nodes=24, zones=3, auto_placement=True))
 
-    assert found["crossZoneRatio"] <= BAR  # type: ignore[operator]
-    assert found["meanJctRatio"] <= 1.005  # type: ignore[operator]
+    assert comparison["crossZoneRatio"] <= BAR  # type: ignore[operator]
+    assert comparison["meanJctRatio"] <= 1.005  # type: ignore[operator]
 
 
 def test_zones_without_labels_change_nothing_but_what_is_counted() -> None:
     work = assign_work(jobs=synthetic_jobs(count=40))
-    one = simulate(work=work, scenario=Scenario(nodes=12), scheme="tdcs")
+    single = simulate(work=work, scenario=Scenario(nodes=12), scheme="tdcs")
 
     several = simulate(work=work, scenario=Scenario(nodes=12, zones=3, knows_zones=False), scheme="tdcs")
 
     assert several.cross_zone_bytes > 0
-    assert replace(several, cross_zone_bytes=0.0, wall=0.0) == replace(one, wall=0.0)
+    assert replace(several, cross_zone_bytes=0.0, wall=0.0) == replace(single, wall=0.0)
 
 
 @pytest.mark.parametrize(("near", "expected"), [(True, 2.0), (False, 5 * (1 - 6 / 30))])

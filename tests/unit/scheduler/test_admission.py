@@ -189,7 +189,7 @@ def test_no_namespace_takes_the_room_of_the_others_in_the_list_of_claims() -> No
     assert left_out == {"a" * 63: 7_740 - len(data)}
     assert list(data) == sorted(data)
     # Two that have too many have as many of them each.
-    data, left_out = claim_keys(many + [each.replace("a", "b") for each in many])
+    data, left_out = claim_keys(many + [claim.replace("a", "b") for claim in many])
     assert abs(left_out["a" * 63] - left_out["b" * 63]) <= 1
 
 
@@ -200,20 +200,20 @@ async def test_claims_without_room_are_said_by_namespace_in_log_and_metric(
     monkeypatch.setattr("tdcs_scheduler.claim_list.MOST_BYTES", 60)
     monkeypatch.setattr("tdcs_scheduler.claim_list.CHECK_SECONDS", 0.01)
     datasets = {f"large/{number:02}" for number in range(9)} | {"small/00"}
-    api, found = FakeApi(None), list[int]()
+    api, counts = FakeApi(None), list[int]()
     claims = ClaimList(
         api=api,  # type: ignore[arg-type]
         namespace="tdcs-system",
         datasets=datasets,
-        on_left_out=found.append,
+        on_left_out=counts.append,
     )
     task = asyncio.create_task(claims.run())
     try:
-        await eventually_async(lambda: len(found) >= 2, deadline=20)
-        assert found[0] == 10 - len(api.written[0]["data"])
-        said = [text for text in caplog.messages if "no room" in text]
-        assert said == [f"the list of claims has no room for {found[0]} of 10: large {found[0]}"]
+        await eventually_async(lambda: len(counts) >= 2, deadline=20)
+        assert counts[0] == 10 - len(api.written[0]["data"])
+        messages = [text for text in caplog.messages if "no room" in text]
+        assert messages == [f"the list of claims has no room for {counts[0]} of 10: large {counts[0]}"]
         datasets.clear()
-        await eventually_async(lambda: found[-1] == 0, deadline=20)
+        await eventually_async(lambda: counts[-1] == 0, deadline=20)
     finally:
         task.cancel()

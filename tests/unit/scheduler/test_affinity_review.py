@@ -45,7 +45,7 @@ def patch(
 
 def preferred(patch: list[dict[str, Any]]) -> dict[str, int]:
     """The weights of the nodes in a patch."""
-    ((path, value),) = ((each["path"], each["value"]) for each in patch)
+    ((path, value),) = ((operation["path"], operation["value"]) for operation in patch)
     assert path == "/spec/affinity"
     terms = value["nodeAffinity"][PREFERRED]
     return {name: term["weight"] for term in terms for name in named_node(term["preference"])}
@@ -57,17 +57,19 @@ def test_a_pod_of_another_scheduler_prefers_the_nodes_with_its_data_by_bytes(sch
 
 
 def test_a_pod_that_asks_for_it_keeps_the_default_scheduler() -> None:
-    asked = {"tdcs.io/data-affinity": "preferred"}
+    annotations = {"tdcs.io/data-affinity": "preferred"}
 
-    assert preferred(patch(view_of(n1=100), scheduler="default-scheduler", annotations=asked)) == {"n1": 100}
+    assert preferred(patch(view_of(n1=100), scheduler="default-scheduler", annotations=annotations)) == {
+        "n1": 100
+    }
 
 
 def test_an_annotation_tells_nothing_of_where_data_of_other_namespaces_is() -> None:
     view = view_of(n1=100)
     nodes = [{"name": "theirs", "bytes": 100}]
     status = {"totalBytes": 100, "copies": [{"id": "0", "nodes": nodes}]}
-    for other in ("others", "team-b"):
-        view.on_change((other, "images"), {"status": status})
+    for namespace in ("others", "team-b"):
+        view.on_change((namespace, "images"), {"status": status})
     named = '[{"dataset": "others/images"}, {"dataset": "team-b/images"}, {"dataset": "team/images", "copy": "0"}]'
 
     assert preferred(patch(view, annotations={"tdcs.io/datasets": named})) == {"n1": 100}
@@ -101,13 +103,13 @@ def test_whoever_makes_a_pod_with_a_user_namespace_is_warned(host_users: bool | 
     request = {"uid": "u", "namespace": "team", "operation": "CREATE", "object": pod}
     question = decode_review(msgspec.json.encode({"request": request}))
 
-    found = warnings_of(question, view=view_of(n1=1))
+    warnings = warnings_of(question, view=view_of(n1=1))
 
-    assert [text.startswith("Dataset team/images: its volume cannot be mounted") for text in found] == [
+    assert [text.startswith("Dataset team/images: its volume cannot be mounted") for text in warnings] == [
         True
     ] * warned
-    answer = msgspec.json.decode(encode_answer(uid="u", patch=[], warnings=found))["response"]
-    assert answer.get("warnings", []) == found
+    answer = msgspec.json.decode(encode_answer(uid="u", patch=[], warnings=warnings))["response"]
+    assert answer.get("warnings", []) == warnings
     assert answer["allowed"]
 
 

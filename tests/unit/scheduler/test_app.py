@@ -49,7 +49,7 @@ def request(annotation: str | None = '[{"dataset": "team/images", "copy": "0"}]'
 
 async def metric(app: Extender, line: str) -> float:
     text = generate_latest(app.metrics.registry).decode()
-    return float(next(each for each in text.splitlines() if each.startswith(line + " ")).split()[-1])
+    return float(next(sample for sample in text.splitlines() if sample.startswith(line + " ")).split()[-1])
 
 
 async def test_prioritize_answers_with_the_nodes_that_hold_data() -> None:
@@ -94,7 +94,7 @@ async def test_it_leaves_to_the_pods_that_wait_what_only_they_can_use() -> None:
 
     answer = json.loads(ask(app, "POST", "/prioritize", request()).body)
 
-    assert {each["Host"]: each["Score"] for each in answer} == {"a": 5, "b": 10}
+    assert {host["Host"]: host["Score"] for host in answer} == {"a": 5, "b": 10}
     # Of p and q, p was asked about: it is its turn.
     assert await metric(app, "tdcs_extender_waiting_pods") == 1
 
@@ -156,7 +156,7 @@ async def test_what_is_not_served_is_said(method: str, path: str, status: int) -
     assert ask(extender(), method, path).status == status
 
 
-async def test_a_bad_annotation_is_told_once_a_pod(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_bad_annotation_is_logged_once_a_pod(caplog: pytest.LogCaptureFixture) -> None:
     app = extender()
     with caplog.at_level(logging.WARNING):
         for uid in ("u1", "u1", "u2", "u1"):
@@ -182,20 +182,20 @@ async def test_an_explaining_extender_says_why_in_json(caplog: pytest.LogCapture
         ask(app, "POST", "/prioritize", request())
 
     (record,) = caplog.records
-    told = json.loads(record.getMessage())
-    assert told["pod"] == "team/p"
-    assert told["scores"] == {"a": 10}
-    assert told["candidates"] == 2
-    assert told["reason"] == "1 candidate holds data of 1 dataset"
-    assert json.loads(LogFormat().format(record)) == told
-    other = logging.LogRecord("tdcs_scheduler.main", logging.INFO, "", 0, "serving", None, None)
-    assert LogFormat().format(other).endswith(" INFO tdcs_scheduler.main: serving")
+    logged = json.loads(record.getMessage())
+    assert logged["pod"] == "team/p"
+    assert logged["scores"] == {"a": 10}
+    assert logged["candidates"] == 2
+    assert logged["reason"] == "1 candidate holds data of 1 dataset"
+    assert json.loads(LogFormat().format(record)) == logged
+    plain_record = logging.LogRecord("tdcs_scheduler.main", logging.INFO, "", 0, "serving", None, None)
+    assert LogFormat().format(plain_record).endswith(" INFO tdcs_scheduler.main: serving")
 
 
 @pytest.mark.parametrize("names", [["a", 1], [["a"]]])
 async def test_an_explaining_extender_refuses_names_that_are_no_strings(names: list[Any]) -> None:
-    asked = {**json.loads(request()), "NodeNames": names}
-    answer = ask(extender(explain=True), "POST", "/prioritize", json.dumps(asked).encode())
+    body = {**json.loads(request()), "NodeNames": names}
+    answer = ask(extender(explain=True), "POST", "/prioritize", json.dumps(body).encode())
 
     assert answer.status == 400
     assert b"NodeNames" in answer.body

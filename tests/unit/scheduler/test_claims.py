@@ -13,7 +13,7 @@ from tdcs_scheduler.protocol import PrioritizeRequest, decode_request
 from tdcs_scheduler.rank import AnswerKind
 
 
-def mounting(*claims: str, **others: Any) -> PrioritizeRequest:
+def mounting(*claims: str, **fields: Any) -> PrioritizeRequest:
     """A pod of namespace team that mounts these claims."""
     mounted = tuple(f"team/{claim}" for claim in claims)
     return PrioritizeRequest(
@@ -23,12 +23,12 @@ def mounting(*claims: str, **others: Any) -> PrioritizeRequest:
             "annotation": None,
             "nodes": candidates("abcd"),
             "claims": mounted,
-            **others,
+            **fields,
         }
     )
 
 
-def sent(**pod: Any) -> PrioritizeRequest:
+def request_with(**pod: Any) -> PrioritizeRequest:
     """A request as kube-scheduler sends it."""
     whole = {"metadata": {"name": "p", "namespace": "team", **pod.pop("metadata", {})}, **pod}
     return decode_request(body=json.dumps({"Pod": whole, "NodeNames": ["a"]}).encode())
@@ -45,9 +45,9 @@ def test_claims_are_read_from_the_pods_volumes_each_once() -> None:
         {"name": "z", "persistentVolumeClaim": {"claimName": "text"}},
         {"name": "odd", "persistentVolumeClaim": None},
     ]
-    assert sent(spec={"volumes": volumes}).claims == ("team/images", "team/text")
+    assert request_with(spec={"volumes": volumes}).claims == ("team/images", "team/text")
     without: list[Any] = [{}, {"volumes": None}, {"volumes": []}, None]
-    assert [sent(spec=spec).claims for spec in without] == [()] * 4
+    assert [request_with(spec=spec).claims for spec in without] == [()] * 4
 
 
 def test_a_pod_with_a_claim_is_placed_by_any_copy_of_its_dataset() -> None:
@@ -58,12 +58,12 @@ def test_a_pod_with_a_claim_is_placed_by_any_copy_of_its_dataset() -> None:
 
 
 def test_the_annotation_chooses_the_copy_and_claims_add_what_it_does_not_name() -> None:
-    known = view(images=IMAGES, text=dataset({"d": 100 * MB}))
+    datasets = view(images=IMAGES, text=dataset({"d": 100 * MB}))
     annotation = json.dumps([{"dataset": "team/images", "copy": "1"}])
 
-    assert ranked(mounting("images", annotation=annotation), known).scores == {"a": 5, "b": 3, "c": 10}
-    both = ranked(mounting("images", "text", annotation=annotation), known).scores
-    assert both == {"a": 3, "b": 2, "c": 5, "d": 5}
+    assert ranked(mounting("images", annotation=annotation), datasets).scores == {"a": 5, "b": 3, "c": 10}
+    scores = ranked(mounting("images", "text", annotation=annotation), datasets).scores
+    assert scores == {"a": 3, "b": 2, "c": 5, "d": 5}
 
 
 def test_a_worker_that_the_annotation_says_does_not_read_is_kept_from_its_claims_data() -> None:
@@ -85,7 +85,7 @@ def test_a_claim_without_a_dataset_is_some_other_volume(claims: tuple[str, ...])
 
 def test_a_pod_that_opted_out_is_placed_as_by_any_scheduler() -> None:
     annotation = json.dumps([{"dataset": "team/images"}])
-    request = sent(
+    request = request_with(
         metadata={
             "labels": {"tdcs.io/place-by-data": "false"},
             "annotations": {"tdcs.io/datasets": annotation},
@@ -96,14 +96,14 @@ def test_a_pod_that_opted_out_is_placed_as_by_any_scheduler() -> None:
 
     assert ranking.kind is AnswerKind.OPTED_OUT
     assert not ranking.scores
-    assert not sent(metadata={"labels": {"tdcs.io/place-by-data": "true"}}).opted_out
+    assert not request_with(metadata={"labels": {"tdcs.io/place-by-data": "true"}}).opted_out
 
 
 def test_a_dataset_that_is_deleted_while_a_pod_waits_has_no_say_any_more() -> None:
-    known = view(images=IMAGES)
-    assert ranked(mounting("images"), known).kind is AnswerKind.SCORED
-    known.on_change(("team", "images"), None)
-    assert ranked(mounting("images"), known).kind is AnswerKind.NO_DATASET
+    datasets = view(images=IMAGES)
+    assert ranked(mounting("images"), datasets).kind is AnswerKind.SCORED
+    datasets.on_change(("team", "images"), None)
+    assert ranked(mounting("images"), datasets).kind is AnswerKind.NO_DATASET
 
 
 def test_claims_of_another_namespace_are_others() -> None:

@@ -58,8 +58,8 @@ class World:
         self.view.on_change(("team", name), None if copies is None else dataset(copies))
         self.demand.on_dataset(("team", name))
 
-    def pod(self, name: str, kept: dict[str, Any] | None) -> None:
-        self.demand.on_pod(("team", name), kept)
+    def pod(self, name: str, reduced: dict[str, Any] | None) -> None:
+        self.demand.on_pod(("team", name), reduced)
 
     def awaited(self, *apart_from: str, nodes: Iterable[str] = "abcd") -> dict[str, float]:
         return self.demand.awaited(nodes=nodes, apart_from={f"team/{name}" for name in apart_from})
@@ -129,10 +129,10 @@ def test_pods_of_the_same_data_do_not_keep_each_other_away() -> None:
     assert world.awaited("text", "images") == {}
 
 
-def test_a_pod_that_is_told_of_again_counts_once() -> None:
+def test_a_pod_whose_event_repeats_counts_once() -> None:
     world = World(images=IMAGES, text={"0": {"c": 5}})
-    for kept in (pod("images"), pod("images"), pod("text")):
-        world.pod("p", kept)
+    for reduced in (pod("images"), pod("images"), pod("text")):
+        world.pod("p", reduced)
 
     assert world.awaited() == {"c": 1}
 
@@ -238,10 +238,10 @@ def test_a_pod_whose_annotation_says_nothing_wants_nothing(annotation: str) -> N
 
 
 def test_of_a_pod_without_annotations_little_is_kept() -> None:
-    kept = waiting_pod({"metadata": {"namespace": "n", "name": "p", "resourceVersion": "7"}, "spec": {}})
+    reduced = waiting_pod({"metadata": {"namespace": "n", "name": "p", "resourceVersion": "7"}, "spec": {}})
 
     metadata = {"namespace": "n", "name": "p", "resourceVersion": "7"}
-    assert kept == {"metadata": metadata, "references": None, "claims": (), "index": None}
+    assert reduced == {"metadata": metadata, "references": None, "claims": (), "index": None}
 
 
 def test_only_pods_of_its_own_scheduler_without_a_node_are_followed() -> None:
@@ -257,14 +257,14 @@ def test_what_is_wanted_of_nodes_that_hold_a_pods_data_is_found_in_one_step() ->
     assert world.demand.awaited_at(data, apart_from=set()) is None
     world.pod("p", pod("images", "text"))
 
-    found = world.demand.awaited_at(data, apart_from={"team/images"})
-    assert found is not None
-    assert dict(zip(data.nodes, found.tolist(), strict=True)) == {**dict.fromkeys("abcdefg", 0.0), "a": 1.0}
+    awaited = world.demand.awaited_at(data, apart_from={"team/images"})
+    assert awaited is not None
+    assert dict(zip(data.nodes, awaited.tolist(), strict=True)) == {**dict.fromkeys("abcdefg", 0.0), "a": 1.0}
     assert world.demand.awaited_at(data, apart_from={"team/images", "team/text"}) is None
     world.put("images", {"0": {"g": 1}})
-    found = world.demand.awaited_at(data, apart_from={"team/text"})
-    assert found is not None
-    assert found.tolist() == [0.0] * 6 + [1.0]
+    awaited = world.demand.awaited_at(data, apart_from={"team/text"})
+    assert awaited is not None
+    assert awaited.tolist() == [0.0] * 6 + [1.0]
 
 
 def test_nodes_that_are_gone_are_forgotten_once_no_pod_waits() -> None:
@@ -272,15 +272,15 @@ def test_nodes_that_are_gone_are_forgotten_once_no_pod_waits() -> None:
     data = combined([CopyOnNodes(total_bytes=1, node_bytes={"old": 1, "new": 1})], places=[0])
     world.pod("p", pod("images"))
     world.pod("q", pod("text"))
-    found = world.demand.awaited_at(data, apart_from=set())
-    assert found is not None
-    assert found.tolist() == [1.0, 0.0]
+    awaited = world.demand.awaited_at(data, apart_from=set())
+    assert awaited is not None
+    assert awaited.tolist() == [1.0, 0.0]
     world.pod("p", None)
     assert world.demand.awaited_at(data, apart_from=set()) is None
     world.put("text", {"0": {"new": 1}})
-    found = world.demand.awaited_at(data, apart_from=set())
-    assert found is not None
-    assert found.tolist() == [0.0, 1.0]
+    awaited = world.demand.awaited_at(data, apart_from=set())
+    assert awaited is not None
+    assert awaited.tolist() == [0.0, 1.0]
     assert world.awaited(nodes=["old", "new"]) == {"new": 1.0}
 
 
@@ -302,11 +302,13 @@ def test_after_thousands_of_changes_it_still_says_what_a_fresh_count_says() -> N
             world.pod(name, pods.get(name))
         if draw.random() < 0.3:
             fresh = World(**held)
-            for name, kept in pods.items():
-                fresh.pod(name, kept)
-            own = draw.choice(["x", "y"])
+            for name, reduced in pods.items():
+                fresh.pod(name, reduced)
+            own_dataset = draw.choice(["x", "y"])
             data = combined([BY_NODE], places=[0])
-            there = world.demand.awaited_at(data, apart_from={f"team/{own}"})
-            expected = [world.awaited(own, nodes="abcdefg").get(node, 0.0) for node in data.nodes]
-            assert ([0.0] * 7 if there is None else there.tolist()) == expected
-            assert world.awaited(own, nodes="abcdefg") == pytest.approx(fresh.awaited(own, nodes="abcdefg"))
+            awaited = world.demand.awaited_at(data, apart_from={f"team/{own_dataset}"})
+            expected = [world.awaited(own_dataset, nodes="abcdefg").get(node, 0.0) for node in data.nodes]
+            assert ([0.0] * 7 if awaited is None else awaited.tolist()) == expected
+            assert world.awaited(own_dataset, nodes="abcdefg") == pytest.approx(
+                fresh.awaited(own_dataset, nodes="abcdefg")
+            )

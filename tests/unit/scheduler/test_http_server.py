@@ -50,10 +50,10 @@ class Client(asyncio.Transport):
 
     def send(self, *pieces: bytes) -> list[bytes]:
         """Send these: what the server sent since."""
-        known = len(self.pieces)
+        count = len(self.pieces)
         for piece in pieces:
             self.protocol.data_received(piece)
-        return self.pieces[known:]
+        return self.pieces[count:]
 
 
 def head(line: str, *headers: str, length: int = 0) -> bytes:
@@ -71,8 +71,8 @@ async def test_the_answers_to_calls_are_one_piece_each() -> None:
     for parts in ((call(),), (call()[:30], call()[30:200], call()[200:])):
         (piece,) = client.send(*parts)
         top, _, body = piece.partition(b"\r\n\r\n")
-        *told, date = top.split(b"\r\n")
-        assert told == [
+        *head, date = top.split(b"\r\n")
+        assert head == [
             b"HTTP/1.1 200 OK",
             b"content-type: application/json",
             f"content-length: {len(body)}".encode(),
@@ -87,10 +87,10 @@ async def test_calls_and_other_requests_on_one_connection_are_answered_in_order(
 
     sent = b"".join(client.send(head("GET /livez") + call() + head("GET /healthz") + call()))
 
-    told = [sent.find(each) for each in (b"ok\n", b'"Host"')] + [
-        sent.rfind(each) for each in (b"ok\n", b'"Host"')
+    positions = [sent.find(piece) for piece in (b"ok\n", b'"Host"')] + [
+        sent.rfind(piece) for piece in (b"ok\n", b'"Host"')
     ]
-    assert told == sorted(set(told))
+    assert positions == sorted(set(positions))
 
 
 async def test_a_connection_that_asks_for_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,8 +120,8 @@ async def test_at_the_end_idle_connections_are_closed_and_a_call_that_is_coming_
         writer.write(call()[-10:])
         answered = await reader.read()
         await end
-        for _, each in streams:
-            each.close()
+        for _, stream in streams:
+            stream.close()
 
     assert answered.startswith(b"HTTP/1.1 200 OK")
     assert b"connection: close\r\n" in answered
@@ -139,12 +139,12 @@ async def test_at_the_end_idle_connections_are_closed_and_a_call_that_is_coming_
 )
 async def test_what_is_no_request_is_refused_and_other_connections_live_on(sent: bytes) -> None:
     app = extender()
-    other = Client(app)
+    second = Client(app)
 
     answered = b"".join(Client(app).send(sent))
 
     assert answered.startswith(b"HTTP/1.1 400 Bad Request")
-    assert other.send(call())[0].startswith(b"HTTP/1.1 200 ")
+    assert second.send(call())[0].startswith(b"HTTP/1.1 200 ")
 
 
 async def test_an_answer_to_a_question_for_the_head_alone_has_no_body() -> None:
@@ -191,7 +191,7 @@ async def test_bad_and_endless_bodies_are_refused_and_counted() -> None:
     assert await metric(app, "tdcs_extender_decode_errors_total") == 2
 
 
-async def test_a_fault_of_the_extender_is_told_and_the_connection_lives_on(
+async def test_a_fault_of_the_extender_is_logged_and_the_connection_lives_on(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()

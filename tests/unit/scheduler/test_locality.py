@@ -24,14 +24,14 @@ def as_drawn(cluster: Cluster) -> Cluster:
 
 def tally(change: Callable[[Cluster], Cluster], *, ahead: int) -> Tally:
     """What becomes of the clusters when the extender knows so many pods behind the one that it is asked about."""
-    found = Tally()
+    totals = Tally()
     for first in range(0, CLUSTERS, GROUP):
         for drawn in random_clusters(first=first, nodes=[f"n{i:02}" for i in range(NODES)]):
             cluster = change(drawn)
             placed = place_in_turn(cluster, ahead=ahead, draw=random.Random(cluster.number))
             assert not off_data_alongside_room(cluster, placed), (cluster, placed)
-            found.add(cluster, placed)
-    return found
+            totals.add(cluster, placed)
+    return totals
 
 
 @pytest.mark.parametrize(("change", "optima"), [(as_drawn, 195), (alike, 200)])

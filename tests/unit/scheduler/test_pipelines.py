@@ -28,32 +28,32 @@ def worker(index: int | None, *references: dict[str, Any], nodes: str = "abc") -
 
 
 def test_a_reader_goes_to_its_data_and_the_others_leave_it_alone() -> None:
-    known = view(images=dataset({"a": 100 * MB}))
-    assert ranked(worker(0, READ_BY_FIRST), known).scores == {"a": 10}
-    ranking = ranked(worker(2, READ_BY_FIRST), known)
+    datasets = view(images=dataset({"a": 100 * MB}))
+    assert ranked(worker(0, READ_BY_FIRST), datasets).scores == {"a": 10}
+    ranking = ranked(worker(2, READ_BY_FIRST), datasets)
     assert ranking.kind is AnswerKind.NO_READER
     assert ranking.scores == {"b": 1, "c": 1}
     # Of a pod without an index it is not known that it reads nothing.
-    assert ranked(worker(None, READ_BY_FIRST), known).scores == {"a": 10}
+    assert ranked(worker(None, READ_BY_FIRST), datasets).scores == {"a": 10}
 
 
 def test_a_worker_that_reads_one_of_two_datasets_is_placed_by_that_one() -> None:
-    known = view(images=dataset({"a": 100 * MB}), text=dataset({"b": 100 * MB}))
+    datasets = view(images=dataset({"a": 100 * MB}), text=dataset({"b": 100 * MB}))
     text = {"dataset": "team/text", "copy": "0"}
-    assert ranked(worker(5, READ_BY_FIRST, text), known).scores == {"b": 10}
+    assert ranked(worker(5, READ_BY_FIRST, text), datasets).scores == {"b": 10}
 
 
 def test_a_worker_that_reads_nothing_also_leaves_nodes_to_pods_of_other_jobs() -> None:
-    known = view(images=dataset({"a": 100 * MB}), text=dataset({"b": 100 * MB}))
-    demand = Demand(view=known)
+    datasets = view(images=dataset({"a": 100 * MB}), text=dataset({"b": 100 * MB}))
+    demand = Demand(view=datasets)
     annotations = {"tdcs.io/datasets": json.dumps([{"dataset": "team/text", "copy": "0"}])}
     demand.on_pod(("team", "other"), waiting_pod({"metadata": {"annotations": annotations}}))
-    assert ranked(worker(2, READ_BY_FIRST), known, demand).scores == {"c": 1}
+    assert ranked(worker(2, READ_BY_FIRST), datasets, demand).scores == {"c": 1}
 
 
 def test_a_waiting_pod_wants_only_what_it_reads() -> None:
-    known = view(images=dataset({"a": 100 * MB}))
-    demand = Demand(view=known)
+    datasets = view(images=dataset({"a": 100 * MB}))
+    demand = Demand(view=datasets)
     for index in range(4):
         annotations = {"tdcs.io/datasets": json.dumps([READ_BY_FIRST])}
         pod = {"metadata": {"annotations": annotations, "labels": {INDEX: str(index)}}}

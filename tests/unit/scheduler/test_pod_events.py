@@ -66,7 +66,7 @@ async def test_a_dataset_that_does_not_exist_makes_one_event_on_the_pod_that_nam
     )
 
 
-async def test_of_several_datasets_the_missing_one_is_told_and_the_others_count() -> None:
+async def test_of_several_datasets_the_missing_one_is_named_and_the_others_count() -> None:
     api, view = ScriptedApi(), DatasetView()
     copy = {"id": "0", "nodes": [{"name": "a", "bytes": 9}]}
     view.on_change(("team", "images"), {"status": {"totalBytes": 9, "copies": [copy]}})

@@ -36,19 +36,19 @@ def workloads(chart: Rendered) -> Iterator[Object]:
 
 
 def test_every_part_has_pods_with_its_labels_and_its_container(default: Rendered) -> None:
-    found = list(workloads(default))
+    pod_owners = list(workloads(default))
     for part in PLACES.keys() - ELSEWHERE:
         place = PLACES[part]
         key, _, value = place.selector.partition("=")
         pods = [
-            each["spec"]["template"]["spec"]
-            for each in found
-            if each["metadata"]["namespace"] == place.namespace
-            and each["spec"]["template"]["metadata"]["labels"].get(key) == value
+            pod_owner["spec"]["template"]["spec"]
+            for pod_owner in pod_owners
+            if pod_owner["metadata"]["namespace"] == place.namespace
+            and pod_owner["spec"]["template"]["metadata"]["labels"].get(key) == value
         ]
         assert len(pods) == 1, part
         containers = [*pods[0].get("initContainers", ()), *pods[0]["containers"]]
-        assert place.container in {one["name"] for one in containers}, part
+        assert place.container in {container["name"] for container in containers}, part
 
 
 def test_an_upgrade_of_a_run_replaces_operator_and_plugins(default: Rendered, helm: Helm) -> None:

@@ -18,24 +18,24 @@ def test_images_have_the_charts_version_unless_another_is_named(helm: Helm, defa
     assert default.containers()["tdcs-operator/operator"]["image"] == f"tdcs/tdcs:{version}"
     assert f"--image=tdcs/alluxio:{version}" in default.containers()["tdcs-operator/operator"]["args"]
 
-    other = helm.template({"image.tag": '"t1"', "alluxio.image.tag": '"t2"'}).containers()
-    assert other["tdcs-csi/csi"]["image"] == "tdcs/tdcs:t1"
-    assert "--image=tdcs/alluxio:t2" in other["tdcs-operator/operator"]["args"]
+    containers = helm.template({"image.tag": '"t1"', "alluxio.image.tag": '"t2"'}).containers()
+    assert containers["tdcs-csi/csi"]["image"] == "tdcs/tdcs:t1"
+    assert "--image=tdcs/alluxio:t2" in containers["tdcs-operator/operator"]["args"]
 
 
 @pytest.mark.threat("image-registry")
 def test_a_digest_wins_over_a_tag_for_every_image(helm: Helm) -> None:
     images = ("image", "alluxio.image", "scheduler.image")
     digest = {name: f"sha256:{number:064x}" for number, name in enumerate(images)}
-    given = {f"{name}.digest": json.dumps(value) for name, value in digest.items()}
-    made = helm.template({**given, "image.tag": '"t1"'})
+    values = {f"{name}.digest": json.dumps(value) for name, value in digest.items()}
+    rendered = helm.template({**values, "image.tag": '"t1"'})
     scheduler = f"registry.k8s.io/kube-scheduler@{digest['scheduler.image']}"
-    used = {container["image"] for container in made.containers().values()}
+    used = {container["image"] for container in rendered.containers().values()}
     assert used == {f"tdcs/tdcs@{digest['image']}", scheduler}
-    operator = made.containers()["tdcs-operator/operator"]["args"]
+    operator = rendered.containers()["tdcs-operator/operator"]["args"]
     assert f"--image=tdcs/alluxio@{digest['alluxio.image']}" in operator
     assert f"--agent-image=tdcs/tdcs@{digest['image']}" in operator
-    stock = helm.template({**given, "cacheCluster.spec.profile": '"Stock"'})
+    stock = helm.template({**values, "cacheCluster.spec.profile": '"Stock"'})
     policy = stock.one("ValidatingAdmissionPolicy", "tdcs-operator")
     assert f"tdcs/alluxio@{digest['alluxio.image']}" in json.dumps(policy), "the FUSE client's image"
 
@@ -57,7 +57,7 @@ def test_the_notes_name_the_images_that_have_no_digest(helm: Helm, tmp_path: Pat
     digest = json.dumps(f"sha256:{'a' * 64}")
     unset = "alluxio.image.digest, image.digest, scheduler.image.digest"
     assert unset in helm.notes({}, folder=tmp_path)
-    own = {"image.digest": digest, "alluxio.image.digest": digest}
-    assert "  scheduler.image.digest\n" in helm.notes(own, folder=tmp_path)
-    assert "by tag" not in helm.notes({**own, "scheduler.enabled": "false"}, folder=tmp_path)
-    assert "by tag" not in helm.notes({**own, "scheduler.image.digest": digest}, folder=tmp_path)
+    values = {"image.digest": digest, "alluxio.image.digest": digest}
+    assert "  scheduler.image.digest\n" in helm.notes(values, folder=tmp_path)
+    assert "by tag" not in helm.notes({**values, "scheduler.enabled": "false"}, folder=tmp_path)
+    assert "by tag" not in helm.notes({**values, "scheduler.image.digest": digest}, folder=tmp_path)

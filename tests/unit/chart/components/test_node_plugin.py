@@ -38,28 +38,32 @@ def test_only_what_mounts_on_nodes_has_privileges(rendered: Rendered) -> None:
 @pytest.mark.threat("fuse-client", "token-fuse-client")
 def test_alluxios_fuse_client_runs_nowhere_by_default(helm: Helm, default: Rendered) -> None:
     stock = helm.template({"cacheCluster.spec.profile": '"Stock"'})
-    for made in (default, stock):
-        policy = json.dumps(made.one("ValidatingAdmissionPolicy", "tdcs-operator"))
-        assert ("tdcs/alluxio:" in policy) is (made is stock)
+    for rendered in (default, stock):
+        policy = json.dumps(rendered.one("ValidatingAdmissionPolicy", "tdcs-operator"))
+        assert ("tdcs/alluxio:" in policy) is (rendered is stock)
 
 
 def test_what_the_chart_runs_has_certificates_by_default(default: Rendered, plain: Rendered) -> None:
     runs = {"tdcs-csi/csi", "tdcs-csi/reader", "tdcs-reader-holder/holder"}
-    for made in (default, plain):
-        found = made.containers()
-        assert {name for name in found if name.startswith(("tdcs-csi/", "tdcs-reader"))} == runs
-        secure = [name for name, one in found.items() if any(a.startswith("--trust") for a in one["args"])]
+    for rendered in (default, plain):
+        containers = rendered.containers()
+        assert {name for name in containers if name.startswith(("tdcs-csi/", "tdcs-reader"))} == runs
+        secure = [
+            name
+            for name, container in containers.items()
+            if any(a.startswith("--trust") for a in container["args"])
+        ]
         assert set(secure) == (
-            {"tdcs-operator/operator", "tdcs-scheduler/extender", *runs} if made is default else set()
+            {"tdcs-operator/operator", "tdcs-scheduler/extender", *runs} if rendered is default else set()
         )
 
 
 def test_the_reader_runs_next_to_the_plugin_and_its_holder_outlives_upgrades(
     helm: Helm, default: Rendered
 ) -> None:
-    made = default
-    containers = made.containers()
-    assert made.one("DaemonSet", "tdcs-reader-holder")["spec"]["updateStrategy"] == {"type": "OnDelete"}
+    rendered = default
+    containers = rendered.containers()
+    assert rendered.one("DaemonSet", "tdcs-reader-holder")["spec"]["updateStrategy"] == {"type": "OnDelete"}
     folder = "--reader-root=/var/lib/tdcs/reader"
     assert folder in containers["tdcs-csi/csi"]["args"]
     (script,) = entry_points(group="console_scripts", name="tdcs")
@@ -70,14 +74,14 @@ def test_the_reader_runs_next_to_the_plugin_and_its_holder_outlives_upgrades(
         first, subcommand, *options = container["args"]
         assert first == "reader"
         assert f"--folder={names.READER_ROOT}" in options
-        given = ["--node=n"] if subcommand == "run" else []
-        assert reader.commands[subcommand].make_context(subcommand, [*options, *given]).params
-    (holder,) = made.pod_specs()["tdcs-reader-holder"]["containers"]
+        more_options = ["--node=n"] if subcommand == "run" else []
+        assert reader.commands[subcommand].make_context(subcommand, [*options, *more_options]).params
+    (holder,) = rendered.pod_specs()["tdcs-reader-holder"]["containers"]
     propagated = {mount["name"]: mount.get("mountPropagation") for mount in holder["volumeMounts"]}
     assert propagated == {"tdcs": "Bidirectional", "trust": None}
 
-    assert ("apps", "daemonsets", "delete") in rules(made.one("Role", "tdcs-operator"))
-    assert made.one("DaemonSet", "tdcs-csi")
+    assert ("apps", "daemonsets", "delete") in rules(rendered.one("Role", "tdcs-operator"))
+    assert rendered.one("DaemonSet", "tdcs-csi")
 
     off = helm.template({"csi.enabled": "false"})
     assert not {"tdcs-csi", "tdcs-reader-holder"} & set(off.pod_specs())
@@ -98,20 +102,22 @@ def test_the_csi_plugin_sees_the_nodes_processes(default: Rendered) -> None:
 
 def test_the_csi_plugin_sees_the_tiers_that_are_not_at_the_default_place(helm: Helm) -> None:
     tiers = '[{"path": "/mnt/nvme"}, {"path": "/var/lib/tdcs/cache/other"}, {}]'
-    given = {"cacheCluster.spec.storage.tiers": tiers, "csi.tierFolders": '["/mnt/hdd", "/mnt/nvme"]'}
-    spec = helm.template(given, files=[PLAIN_VALUES]).pod_specs()["tdcs-csi"]
+    values = {"cacheCluster.spec.storage.tiers": tiers, "csi.tierFolders": '["/mnt/hdd", "/mnt/nvme"]'}
+    spec = helm.template(values, files=[PLAIN_VALUES]).pod_specs()["tdcs-csi"]
     paths = {volume["name"]: volume["hostPath"]["path"] for volume in spec["volumes"]}
     kubelet = [f"/var/lib/kubelet/{name}" for name in ("plugins/csi.tdcs.io", "plugins_registry", "pods")]
     state = ["/var/lib/tdcs", names.READER_ROOT]
     assert sorted(paths.values()) == ["/mnt/hdd", "/mnt/nvme", *kubelet, *state]
-    container = next(one for one in spec["containers"] if one["name"] == "csi")
+    container = next(
+        container_spec for container_spec in spec["containers"] if container_spec["name"] == "csi"
+    )
     del paths["reader"]  # of its container
     assert {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]} == paths
     propagated = {mount["name"]: mount.get("mountPropagation") for mount in container["volumeMounts"]}
     assert propagated.pop("plugin") is propagated.pop("registry") is None
     assert set(propagated.values()) == {"Bidirectional"}
     # The remote-read client reads blocks there.
-    reader = helm.template(given).containers()["tdcs-csi/reader"]["volumeMounts"]
+    reader = helm.template(values).containers()["tdcs-csi/reader"]["volumeMounts"]
     assert {"/mnt/hdd", "/mnt/nvme", "/var/lib/tdcs"} <= {mount["mountPath"] for mount in reader}
 
 

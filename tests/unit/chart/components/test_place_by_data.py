@@ -27,15 +27,15 @@ def how(rendered: Rendered) -> str:
 
 def options(rendered: Rendered) -> dict[str, str]:
     """The options of the extender's command, each of which there is."""
-    given = rendered.containers()["tdcs-scheduler/extender"]["args"][1:]
-    found = dict((each.removeprefix("--") + "=").split("=")[:2] for each in given)
-    known = {
+    arguments = rendered.containers()["tdcs-scheduler/extender"]["args"][1:]
+    value_by_option = dict((argument.removeprefix("--") + "=").split("=")[:2] for argument in arguments)
+    known_options = {
         word.removeprefix("--")
         for option in extender_command.params
         for word in (*option.opts, *option.secondary_opts)
     }
-    assert found.keys() <= known
-    return found
+    assert value_by_option.keys() <= known_options
+    return value_by_option
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_the_affinity_of_pods_of_other_schedulers_is_renewed_while_they_are_gate
     (hook,) = rendered.one("MutatingWebhookConfiguration", NAME)["webhooks"]
     assert (hook["name"], hook["failurePolicy"]) == (AFFINITY_HOOK, "Ignore")
     assert hook["rules"][0]["operations"] == ["CREATE", "UPDATE"]
-    conditions = {each["name"]: each["expression"] for each in hook["matchConditions"]}
+    conditions = {condition["name"]: condition["expression"] for condition in hook["matchConditions"]}
     assert '"other"' in conditions["names-another-scheduler-or-asks"]
     assert names.ANNOTATION_DATA_AFFINITY in conditions["names-another-scheduler-or-asks"]
     assert "oldObject.spec.?schedulingGates" in conditions["is-new-or-was-gated"]
@@ -114,33 +114,36 @@ def test_the_webhook_leads_to_the_extender(helm: Helm) -> None:
     service = rendered.one("Service", called["name"])["spec"]
     pod = rendered.one("Deployment", "tdcs-scheduler")["spec"]["template"]["metadata"]["labels"]
     assert service["selector"].items() <= pod.items()
-    (port,) = (each for each in service["ports"] if each["port"] == called["port"])
-    ports = {each["name"]: each for each in rendered.containers()["tdcs-scheduler/extender"]["ports"]}
-    given = options(rendered)
-    assert given["webhook-port"] == str(names.WEBHOOK_PORT)
+    (port,) = (port_spec for port_spec in service["ports"] if port_spec["port"] == called["port"])
+    ports = {
+        port_spec["name"]: port_spec
+        for port_spec in rendered.containers()["tdcs-scheduler/extender"]["ports"]
+    }
+    option_values = options(rendered)
+    assert option_values["webhook-port"] == str(names.WEBHOOK_PORT)
     assert ports[port["targetPort"]]["containerPort"] == names.WEBHOOK_PORT
     mounts = rendered.containers()["tdcs-scheduler/extender"]["volumeMounts"]
-    (mount,) = (each for each in mounts if each["name"] == "webhook")
-    assert (mount["name"], mount["mountPath"]) == ("webhook", given["webhook-certificate"])
+    (mount,) = (mount_spec for mount_spec in mounts if mount_spec["name"] == "webhook")
+    assert (mount["name"], mount["mountPath"]) == ("webhook", option_values["webhook-certificate"])
     volumes = rendered.one("Deployment", "tdcs-scheduler")["spec"]["template"]["spec"]["volumes"]
-    (volume,) = (each for each in volumes if each["name"] == "webhook")
-    made = rendered.one("Secret", volume["secret"]["secretName"])["data"]
-    assert hook["clientConfig"]["caBundle"] == made["ca.crt"]
+    (volume,) = (volume_spec for volume_spec in volumes if volume_spec["name"] == "webhook")
+    data = rendered.one("Secret", volume["secret"]["secretName"])["data"]
+    assert hook["clientConfig"]["caBundle"] == data["ca.crt"]
     authority, certificate = (
-        x509.load_pem_x509_certificate(base64.b64decode(made[key])) for key in ("ca.crt", "tls.crt")
+        x509.load_pem_x509_certificate(base64.b64decode(data[key])) for key in ("ca.crt", "tls.crt")
     )
     certificate.verify_directly_issued_by(authority)
     hosts = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert hosts.get_values_for_type(x509.DNSName) == [f"{called['name']}.{NAMESPACE}.svc"]
-    key = serialization.load_pem_private_key(base64.b64decode(made["tls.key"]), password=None)
+    key = serialization.load_pem_private_key(base64.b64decode(data["tls.key"]), password=None)
     assert key.public_key() == certificate.public_key()
-    assert "claim-list-namespace" not in given
+    assert "claim-list-namespace" not in option_values
     assert not [obj for obj in rendered.all("ConfigMap") if obj["metadata"]["name"] == names.CLAIM_LIST]
 
 
 def test_policy_and_webhook_have_the_same_conditions_but_for_the_claim(helm: Helm) -> None:
     def conditions(spec: Object) -> dict[str, str]:
-        return {each["name"]: each["expression"] for each in spec["matchConditions"]}
+        return {condition["name"]: condition["expression"] for condition in spec["matchConditions"]}
 
     policy = helm.template({"placeByData": '"Policy"'}).one("MutatingAdmissionPolicy", NAME)["spec"]
     webhooks = helm.template({"placeByData": '"Webhook"'}).one("MutatingWebhookConfiguration", NAME)

@@ -41,7 +41,7 @@ def test_the_scheduler_begins_after_its_extender_and_after_a_bounded_time_withou
     # A probe that must succeed first would have no bound.
     assert "startupProbe" not in extender
     assert waiting["args"][0] == "await-extender"
-    port = next(one for one in extender["ports"] if one["name"] == "health")
+    port = next(port_spec for port_spec in extender["ports"] if port_spec["name"] == "health")
     assert f"--url=http://127.0.0.1:{port['containerPort']}/healthz" in waiting["args"]
     assert "--at-most=30" in waiting["args"]
     assert "restartPolicy" not in waiting
@@ -77,9 +77,9 @@ def test_jobs_ask_for_the_scheduler_that_is_there(helm: Helm, values: dict[str, 
 
 @pytest.mark.parametrize("version", ["v1.33.2", "v1.33.2+k3s1", "v1.33.2-eks-1a2b3c"])
 def test_the_scheduler_has_the_version_of_the_cluster(helm: Helm, version: str) -> None:
-    told = helm.run("template", "tdcs", CHART, "--kube-version", version)
+    manifests = helm.run("template", "tdcs", CHART, "--kube-version", version)
 
-    assert "image: registry.k8s.io/kube-scheduler:v1.33.2\n" in told
+    assert "image: registry.k8s.io/kube-scheduler:v1.33.2\n" in manifests
 
 
 def test_the_scheduler_may_have_another_version(helm: Helm) -> None:

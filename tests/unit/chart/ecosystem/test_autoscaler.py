@@ -13,8 +13,8 @@ from tdcs_labs.reference import metrics
 
 def test_an_autoscaler_comes_with_its_rule_when_it_is_asked_for(helm: Helm, rendered: Rendered) -> None:
     assert not rendered.all("HorizontalPodAutoscaler")
-    made = helm.template({"autoscaling": '{"enabled": true, "targetPercent": 70, "maxReplicas": 4}'})
-    spec = made.one("HorizontalPodAutoscaler", "default")["spec"]
+    scaled = helm.template({"autoscaling": '{"enabled": true, "targetPercent": 70, "maxReplicas": 4}'})
+    spec = scaled.one("HorizontalPodAutoscaler", "default")["spec"]
     assert spec["scaleTargetRef"] == {
         "apiVersion": names.API_VERSION,
         "kind": "CacheCluster",
@@ -23,7 +23,7 @@ def test_an_autoscaler_comes_with_its_rule_when_it_is_asked_for(helm: Helm, rend
     assert (spec["minReplicas"], spec["maxReplicas"]) == (1, 4)
     external = spec["metrics"][0]["external"]
     assert external["target"] == {"type": "AverageValue", "averageValue": "700m"}
-    rules = document(made.one("ConfigMap", "tdcs-prometheus-adapter")["data"]["config.yaml"])
+    rules = document(scaled.one("ConfigMap", "tdcs-prometheus-adapter")["data"]["config.yaml"])
     (rule,) = rules["externalRules"]
     assert rule["name"]["as"] == external["metric"]["name"]
     for name in re.findall(r"tdcs_[a-z_]+", rule["metricsQuery"]):

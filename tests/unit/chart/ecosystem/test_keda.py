@@ -9,14 +9,14 @@ def test_the_external_scaler_is_served_only_when_it_is_asked_for(helm: Helm, def
 
     rendered = helm.template({"keda.enabled": "true"})
     operator = rendered.containers()["tdcs-operator/operator"]
-    (port,) = (each for each in operator["ports"] if each["name"] == "scaler")
+    (port,) = (spec for spec in operator["ports"] if spec["name"] == "scaler")
     assert f"--scaler-port={port['containerPort']}" in operator["args"]
     service = rendered.one("Service", "tdcs-scaler")
-    assert [(each["port"], each["targetPort"]) for each in service["spec"]["ports"]] == [(8083, "scaler")]
+    assert [(spec["port"], spec["targetPort"]) for spec in service["spec"]["ports"]] == [(8083, "scaler")]
     pods = rendered.one("Deployment", "tdcs-operator")["spec"]["template"]["metadata"]["labels"]
     assert service["spec"]["selector"].items() <= pods.items()
     (policy,) = (
-        each for each in rendered.all("NetworkPolicy") if each["metadata"]["name"] == "tdcs-operator"
+        spec for spec in rendered.all("NetworkPolicy") if spec["metadata"]["name"] == "tdcs-operator"
     )
     keda = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "keda"}}}
     assert {"from": [keda], "ports": [{"port": 8083, "protocol": "TCP"}]} in policy["spec"]["ingress"]

@@ -45,7 +45,7 @@ def test_with_kueue_the_operator_writes_statuses_and_the_workloads_of_trainingjo
 def test_only_with_kueue_the_policies_let_the_operator_create_preloads(helm: Helm, default: Rendered) -> None:
     def validation(rendered: Rendered) -> tuple[str, str]:
         policy = rendered.one("ValidatingAdmissionPolicy", "tdcs-operator-specs")
-        (only,) = (each for each in policy["spec"]["validations"] if "creates none" in each["message"])
+        (only,) = (rule for rule in policy["spec"]["validations"] if "creates none" in rule["message"])
         return only["expression"], only["message"]
 
     deleted = "request.operation == 'DELETE'"
@@ -70,13 +70,13 @@ def test_only_with_kueue_and_policies_a_running_job_cannot_leave_its_queue(
     helm: Helm, default: Rendered
 ) -> None:
     def policies(rendered: Rendered) -> set[str]:
-        return {each["metadata"]["name"] for each in rendered.all("ValidatingAdmissionPolicy")}
+        return {obj["metadata"]["name"] for obj in rendered.all("ValidatingAdmissionPolicy")}
 
     name = "tdcs-queue-labels"
-    asked = {"kueue.enabled": "true"}
+    values = {"kueue.enabled": "true"}
     assert name not in policies(default)
-    assert name not in policies(helm.template({**asked, "admissionPolicies.enabled": "false"}))
-    rendered = helm.template(asked)
+    assert name not in policies(helm.template({**values, "admissionPolicies.enabled": "false"}))
+    rendered = helm.template(values)
     assert name in policies(rendered)
     binding = rendered.one("ValidatingAdmissionPolicyBinding", name)
     assert binding["spec"] == {"policyName": name, "validationActions": ["Deny"]}

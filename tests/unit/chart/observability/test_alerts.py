@@ -21,13 +21,13 @@ METRIC = re.compile(r"\btdcs_[a-z_]+")
 
 def reference() -> dict[str, set[str]]:
     """Labels by the names of the series that there are."""
-    found: dict[str, set[str]] = {}
+    labels_by_name: dict[str, set[str]] = {}
     row = re.compile(r"^\| `(\w+)` \| (\w+) \| (.*?) \|", re.MULTILINE)
     for name, kind, labels in row.findall((ROOT / "docs" / "reference" / "metrics.md").read_text()):
         series = [f"{name}{end}" for end in ("_bucket", "_sum", "_count")] if kind == "histogram" else [name]
-        for each in series:
-            found[each] = set(re.findall(r"`(\w+)`", labels))
-    return found
+        for series_name in series:
+            labels_by_name[series_name] = set(re.findall(r"`(\w+)`", labels))
+    return labels_by_name
 
 
 def rules(path: Path = FILE) -> list[Object]:
@@ -37,32 +37,32 @@ def rules(path: Path = FILE) -> list[Object]:
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: str(rule["alert"]))
 def test_an_alert_is_about_metrics_and_labels_that_there_are(rule: Object) -> None:
-    known, expression = reference(), rule["expr"]
+    labels_by_name, expression = reference(), rule["expr"]
     metrics = set(METRIC.findall(expression))
     assert metrics
-    assert metrics <= known.keys()
-    labels = set().union(*(known[metric] for metric in metrics)) | HELD_BY_PROMETHEUS
+    assert metrics <= labels_by_name.keys()
+    labels = set().union(*(labels_by_name[metric] for metric in metrics)) | HELD_BY_PROMETHEUS
     grouped = re.findall(r"\b(?:by|on) \(([^)]*)\)", expression)
     assert {label.strip() for group in grouped for label in group.split(",")} <= labels
     for metric, label, value in re.findall(r"(tdcs_\w+)\{(\w+)=\"(\w+)\"\}", expression):
-        assert label in known[metric]
+        assert label in labels_by_name[metric]
         if label == "state":
             assert value in STATES[metric.split("_")[1]]
 
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: str(rule["alert"]))
 def test_an_alert_says_what_it_means_by_labels_that_its_series_has(rule: Object) -> None:
-    known, expression = reference(), rule["expr"]
+    labels_by_name, expression = reference(), rule["expr"]
     by = re.search(r"\bsum by \(([^)]*)\)", expression)
-    has = (
+    kept_labels = (
         {label.strip() for label in by.group(1).split(",")}
         if by
         else set()
         if re.match(r"(max|absent|sum)\(", expression)
-        else known[METRIC.findall(expression)[0]]
+        else labels_by_name[METRIC.findall(expression)[0]]
     )
-    said = " ".join(rule["annotations"].values())
-    assert set(re.findall(r"\$labels\.(\w+)", said)) <= has
+    text = " ".join(rule["annotations"].values())
+    assert set(re.findall(r"\$labels\.(\w+)", text)) <= kept_labels
     assert rule["annotations"].keys() == {"summary", "description"}
     assert rule["labels"]["severity"] in {"critical", "warning", "info"}
     assert re.fullmatch(r"\d+[mh]", rule["for"])
@@ -75,9 +75,9 @@ def test_the_chart_hands_the_alerts_over_as_they_are(helm: Helm, kind: str) -> N
         "alerts.kind": f'"{kind}"',
         "alerts.labels": '{"release": "prometheus"}',
     }
-    made = helm.template(values).one(kind, "tdcs-alerts")
-    assert made["metadata"]["labels"]["release"] == "prometheus"
-    groups = made["spec"] if kind == "PrometheusRule" else document(made["data"]["tdcs.yaml"])
+    alerts = helm.template(values).one(kind, "tdcs-alerts")
+    assert alerts["metadata"]["labels"]["release"] == "prometheus"
+    groups = alerts["spec"] if kind == "PrometheusRule" else document(alerts["data"]["tdcs.yaml"])
     assert groups == document(FILE.read_text())
 
 
@@ -91,9 +91,11 @@ def test_no_alerts_are_made_unless_they_are_asked_for(helm: Helm) -> None:
 )
 def test_prometheus_itself_fires_every_alert_when_it_should_and_none_otherwise(tmp_path: Path) -> None:
     cases = Path(__file__).with_name("alerts_test.yaml").read_text()
-    made = tmp_path / "cases.yaml"
-    made.write_text(cases.replace("RULES", str(FILE)).replace("value: ALL", f"value: {len(rules())}"))
+    cases_file = tmp_path / "cases.yaml"
+    cases_file.write_text(cases.replace("RULES", str(FILE)).replace("value: ALL", f"value: {len(rules())}"))
 
-    done = subprocess.run(["promtool", "test", "rules", made], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["promtool", "test", "rules", cases_file], capture_output=True, text=True, check=False
+    )
 
     assert done.returncode == 0, done.stdout + done.stderr

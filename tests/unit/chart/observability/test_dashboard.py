@@ -47,11 +47,11 @@ def legends() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("expression", sorted(set(expressions())))
 def test_an_expression_uses_metrics_and_labels_that_there_are(expression: str) -> None:
-    known = series()
+    known_series = series()
     used = METRIC.findall(expression)
     assert used
-    assert set(used) <= known.keys()
-    labels = OUTER.union(*(known[name][1] for name in used))
+    assert set(used) <= known_series.keys()
+    labels = OUTER.union(*(known_series[name][1] for name in used))
     grouped = {
         label.strip() for group in re.findall(r"\bby \(([^)]*)\)", expression) for label in group.split(",")
     }
@@ -62,10 +62,10 @@ def test_an_expression_uses_metrics_and_labels_that_there_are(expression: str) -
 
 @pytest.mark.parametrize("expression", sorted(set(expressions())))
 def test_counters_and_buckets_are_asked_for_their_rate_and_gauges_are_not(expression: str) -> None:
-    known = series()
+    known_series = series()
     for name in METRIC.findall(expression):
         is_rate = re.search(rf"rate\({name}(\{{[^}}]*\}})?\[", expression) is not None
-        assert is_rate == (known[name][0] != "gauge"), name
+        assert is_rate == (known_series[name][0] != "gauge"), name
 
 
 @pytest.mark.parametrize(("expression", "legend"), sorted(set(legends())))
@@ -101,15 +101,15 @@ def test_the_chart_has_it_in_a_config_map_that_grafana_finds(helm: Helm, default
         return [obj for obj in rendered.all("ConfigMap") if obj["metadata"]["name"] == "tdcs-dashboard"]
 
     assert not maps(default)
-    (made,) = maps(helm.template({"dashboard.enabled": "true"}))
-    assert made["metadata"]["namespace"] == NAMESPACE
-    assert made["metadata"]["labels"]["grafana_dashboard"] == "1"
-    assert json.loads(made["data"]["tdcs.json"]) == dashboard()
-    (other,) = maps(
+    (config_map,) = maps(helm.template({"dashboard.enabled": "true"}))
+    assert config_map["metadata"]["namespace"] == NAMESPACE
+    assert config_map["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert json.loads(config_map["data"]["tdcs.json"]) == dashboard()
+    (annotated,) = maps(
         helm.template(
             {"dashboard.enabled": "true", "dashboard.annotations": '{"grafana_folder": "Training"}'}
         )
     )
-    assert other["metadata"]["annotations"] == {"grafana_folder": "Training"}
+    assert annotated["metadata"]["annotations"] == {"grafana_folder": "Training"}
     with pytest.raises(RefusedError, match="dashboard"):
         helm.template({"dashboard.enabled": '"yes"'})

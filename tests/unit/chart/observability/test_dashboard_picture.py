@@ -18,13 +18,13 @@ def dashboard() -> Any:
 
 
 def texts(picture: str) -> list[str]:
-    return [each.text or "" for each in ElementTree.fromstring(picture).iter(f"{SVG}text")]  # noqa: S314
+    return [element.text or "" for element in ElementTree.fromstring(picture).iter(f"{SVG}text")]  # noqa: S314
 
 
 def test_the_page_shows_all_panels_of_the_dashboard_with_data() -> None:
-    shown = texts(PICTURE.read_text())
-    assert {panel["title"] for panel in dashboard()["panels"]} <= set(shown), "make dashboard-docs"
-    assert "no data" not in shown
+    titles = texts(PICTURE.read_text())
+    assert {panel["title"] for panel in dashboard()["panels"]} <= set(titles), "make dashboard-docs"
+    assert "no data" not in titles
     assert "(../images/dashboard.svg)" in (ROOT / "docs" / "how-to" / "monitoring.md").read_text()
 
 
@@ -39,15 +39,15 @@ def test_a_panel_has_a_line_and_a_legend_for_each_series() -> None:
             {"expr": 'held{namespace=~"$namespace"}', "legendFormat": "{{namespace}}/{{dataset}} held"}
         ],
     }
-    asked: list[str] = []
+    expressions: list[str] = []
 
     def ask(expression: str) -> list[dict[str, Any]]:
-        asked.append(expression)
+        expressions.append(expression)
         values = [[0, "1024"], [2, "NaN"], [4, "3072"]]
         return [{"metric": {"namespace": "n", "dataset": name}, "values": values} for name in ("a", "b")]
 
     lines = lines_of(panel, ask, variables={"$namespace": "n"})
-    assert asked == ['held{namespace=~"n"}']
+    assert expressions == ['held{namespace=~"n"}']
     assert lines[0] == Line("n/a held", ((0.0, 1024.0), (4.0, 3072.0)))
     picture = draw({"panels": [panel]}, {1: lines})
     assert {"Granted & held", "n/a held", "n/b held", "3 KiB", "4 s"} <= set(texts(picture))

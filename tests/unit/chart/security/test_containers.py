@@ -83,18 +83,18 @@ def pods(helm: Helm) -> dict[str, Object]:
 
 def containers(pods: Mapping[str, Object]) -> dict[str, Object]:
     return {
-        f"{name}/{one['name']}": one
+        f"{name}/{container['name']}": container
         for name, spec in pods.items()
-        for one in [*spec.get("initContainers", ()), *spec["containers"]]
+        for container in [*spec.get("initContainers", ()), *spec["containers"]]
     }
 
 
 @pytest.mark.threat("root-in-cache-pod", "shared-folders-of-cache-pod")
 def test_every_container_is_restricted_but_for_those_that_are_listed_here(pods: dict[str, Object]) -> None:
-    found = containers(pods)
-    assert set(PRIVILEGED) | set(ROOT) <= set(found), "listed, and not there any more"
-    assert len(found) > 15
-    for name, container in found.items():
+    by_name = containers(pods)
+    assert set(PRIVILEGED) | set(ROOT) <= set(by_name), "listed, and not there any more"
+    assert len(by_name) > 15
+    for name, container in by_name.items():
         context = container["securityContext"]
         assert context["readOnlyRootFilesystem"] is True, name
         if name in PRIVILEGED:
@@ -154,22 +154,24 @@ def test_the_operators_account_may_give_the_cache_its_capabilities_and_no_others
 ) -> None:
     policy = helm.template().one("ValidatingAdmissionPolicy", "tdcs-operator")
     (rule,) = (
-        one["expression"]
-        for one in policy["spec"]["validations"]
-        if "!variables.ofCache" in one["expression"] and "capabilities" in one["expression"]
+        validation["expression"]
+        for validation in policy["spec"]["validations"]
+        if "!variables.ofCache" in validation["expression"] and "capabilities" in validation["expression"]
     )
     allowed = re.search(r"add\.orValue\(\[]\)\.all\(a, a in \[([A-Z_', ]+)]\)", rule)
     assert allowed is not None
     assert set(re.findall(r"[A-Z_]+", allowed[1])) == {name for names, _ in ROOT.values() for name in names}
     # It allows no port of a node either, and no pod has one.
     assert "hostPort.orValue(0) == 0" in rule
-    ports = [port for one in containers(pods).values() for port in one.get("ports", ())]
+    ports = [port for container_spec in containers(pods).values() for port in container_spec.get("ports", ())]
     assert ports
     assert not any("hostPort" in port for port in ports)
 
 
 def test_what_writes_below_a_read_only_root_has_somewhere_to(pods: dict[str, Object]) -> None:
     for name in ("master", "worker", "fuse"):
-        (container,) = [one for one in pods[name]["containers"] if one["name"] == name]
+        (container,) = [
+            container_spec for container_spec in pods[name]["containers"] if container_spec["name"] == name
+        ]
         assert {"name": "tmp", "mountPath": "/tmp"} in container["volumeMounts"]
         assert {"name": "tmp", "emptyDir": {}} in pods[name]["volumes"]

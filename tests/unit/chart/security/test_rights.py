@@ -27,10 +27,10 @@ def test_secrets_are_read_in_single_namespaces_only(helm: Helm) -> None:
     roles = rendered.all("ClusterRole") + rendered.all("Role")
     verbs: dict[str, set[str]] = {}
     for role in roles:
-        found = {verb for _, resource, verb in rules(role) if resource == "secrets"}
-        verbs.setdefault(role["metadata"]["name"], set()).update(found)
+        secret_verbs = {verb for _, resource, verb in rules(role) if resource == "secrets"}
+        verbs.setdefault(role["metadata"]["name"], set()).update(secret_verbs)
     assert verbs.pop("tdcs-operator") == {"create"}, "of pods that serve claims; to create one reads none"
-    with_secrets = {name: found for name, found in verbs.items() if found}
+    with_secrets = {name: role_verbs for name, role_verbs in verbs.items() if role_verbs}
 
     assert with_secrets == {"tdcs-dataset-secrets": {"get"}}
     assert not [b for b in rendered.all("ClusterRoleBinding") if b["roleRef"]["name"] in with_secrets]
@@ -47,8 +47,10 @@ def test_services_find_pods_by_labels_that_the_operator_may_give_none(helm: Helm
     rendered = helm.template({"keda.enabled": "true", "placeByData": '"Webhook"'})
     services = rendered.all("Service")
     assert {"tdcs-webhook", "tdcs-scaler"} < {service["metadata"]["name"] for service in services}
-    found = {"app.kubernetes.io/name": "tdcs", "app.kubernetes.io/instance": "tdcs"}
-    assert [one for one in services if not found.items() <= one["spec"]["selector"].items()] == []
+    labels = {"app.kubernetes.io/name": "tdcs", "app.kubernetes.io/instance": "tdcs"}
+    assert [
+        service for service in services if not labels.items() <= service["spec"]["selector"].items()
+    ] == []
 
 
 def test_without_being_asked_no_secret_can_be_read(default: Rendered) -> None:
@@ -73,8 +75,8 @@ def test_cluster_wide_rights_go_to_known_accounts_only(default: Rendered) -> Non
 @pytest.mark.threat("scheduler-webhook-configuration")
 def test_no_account_may_change_what_the_api_server_asks_about_objects(helm: Helm, value: str) -> None:
     # Who can change one webhook configuration can have every object of the cluster sent to them.
-    made = helm.template({"placeByData": f'"{value}"', "crds.upgrade": "true", "kueue.enabled": "true"})
-    roles = made.all("ClusterRole") + made.all("Role")
+    rendered = helm.template({"placeByData": f'"{value}"', "crds.upgrade": "true", "kueue.enabled": "true"})
+    roles = rendered.all("ClusterRole") + rendered.all("Role")
     groups = {group for role in roles for group, _, _ in rules(role)}
     assert "tdcs.io" in groups
     assert "admissionregistration.k8s.io" not in groups
@@ -85,24 +87,24 @@ NAMESPACED = {"scope": '"Namespaces"', "datasetNamespaces": '["data", "both"]', 
 
 @pytest.mark.threat("token-jobs")
 def test_an_operator_of_single_namespaces_has_its_rights_by_roles_there(helm: Helm) -> None:
-    made = helm.template(NAMESPACED)
+    rendered = helm.template(NAMESPACED)
     account = [{"kind": "ServiceAccount", "name": "tdcs-operator", "namespace": NAMESPACE}]
     bound = {
         binding["metadata"]["namespace"]
-        for binding in made.all("RoleBinding")
+        for binding in rendered.all("RoleBinding")
         if binding["roleRef"] == {**binding["roleRef"], "kind": "Role", "name": "tdcs-operator-work"}
         and binding["subjects"] == account
     }
     roles = {
         role["metadata"]["namespace"]: set(rules(role))
-        for role in made.all("Role")
+        for role in rendered.all("Role")
         if role["metadata"]["name"] == "tdcs-operator-work"
     }
     assert bound == set(roles) == {"data", "both", NAMESPACE}
     watch_jobs, make_claims = ("batch", "jobs", "watch"), ("", "persistentvolumeclaims", "create")
     assert {name for name, rights in roles.items() if watch_jobs in rights} == {"both", NAMESPACE}
     assert {name for name, rights in roles.items() if make_claims in rights} == {"data", "both", NAMESPACE}
-    wide = set(rules(made.one("ClusterRole", "tdcs-operator")))
+    wide = set(rules(rendered.one("ClusterRole", "tdcs-operator")))
     assert {resource for _, resource, _ in wide} == {
         "namespaces", "nodes", "pods", "persistentvolumes", "priorityclasses", "runtimeclasses", "servicecidrs",
     }  # fmt: skip
@@ -110,14 +112,14 @@ def test_an_operator_of_single_namespaces_has_its_rights_by_roles_there(helm: He
         ("persistentvolumes", verb) for verb in ("create", "patch", "delete")
     }
     # Together no right more or less than of the operator of all namespaces.
-    own = set(rules(made.one("Role", "tdcs-operator")))
+    own_rules = set(rules(rendered.one("Role", "tdcs-operator")))
     everywhere = helm.template({})
     of_all = {
         *rules(everywhere.one("ClusterRole", "tdcs-operator")),
         *rules(everywhere.one("Role", "tdcs-operator")),
     }
-    assert wide | own | set().union(*roles.values()) == of_all
-    options = made.containers()["tdcs-operator/operator"]["args"]
+    assert wide | own_rules | set().union(*roles.values()) == of_all
+    options = rendered.containers()["tdcs-operator/operator"]["args"]
     assert [option for option in options if option.startswith(("--scope", "--dataset-n", "--job-n"))] == [
         "--scope=namespaces", "--dataset-namespace=data", "--dataset-namespace=both", "--job-namespace=both",
     ]  # fmt: skip
@@ -129,10 +131,10 @@ def test_an_operator_of_no_namespace_is_refused(helm: Helm) -> None:
 
 
 def test_the_accounts_whose_use_of_rights_is_compared_are_all_of_the_chart(helm: Helm) -> None:
-    made = helm.template({"crds.upgrade": "true", "kueue.enabled": "true"})
-    accounts = {account_of(account["metadata"]["name"]) for account in made.all("ServiceAccount")}
+    rendered = helm.template({"crds.upgrade": "true", "kueue.enabled": "true"})
+    accounts = {account_of(account["metadata"]["name"]) for account in rendered.all("ServiceAccount")}
     assert accounts == set(ACCOUNTS)
-    assert len(made.all("ServiceAccount")) == len(ACCOUNTS)
+    assert len(rendered.all("ServiceAccount")) == len(ACCOUNTS)
 
 
 def test_what_each_account_is_granted_is_compared_with_any_values_and_kueues_part_for_itself() -> None:

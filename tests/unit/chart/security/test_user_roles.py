@@ -58,17 +58,19 @@ def test_every_kind_and_every_scale_of_a_definition_has_its_role() -> None:
         spec = document(file.read_text(encoding="utf-8"))["spec"]
         plural = spec["names"]["plural"]
         kinds.add((spec["group"], plural, "list"))
-        if plural in TEAMS and any("scale" in (one.get("subresources") or {}) for one in spec["versions"]):
+        if plural in TEAMS and any(
+            "scale" in (version.get("subresources") or {}) for version in spec["versions"]
+        ):
             scales.add((spec["group"], f"{plural}/scale", "patch"))
     assert kinds <= VIEW | CLUSTER_VIEW
     assert scales == {right for right in EDIT if right[1].endswith("/scale") and right[2] == "patch"}
 
 
 def test_they_are_part_of_kubernetes_own_roles_where_that_is_asked_for(helm: Helm, default: Rendered) -> None:
-    made = helm.template({"users.aggregateRoles": "true"})
+    rendered = helm.template({"users.aggregateRoles": "true"})
     parts = {"view": {"view", "edit", "admin"}, "edit": {"edit", "admin"}, "cluster-view": set()}
     for name, part in parts.items():
-        assert aggregated(made.one("ClusterRole", f"tdcs-{name}")) == part
+        assert aggregated(rendered.one("ClusterRole", f"tdcs-{name}")) == part
         assert aggregated(default.one("ClusterRole", f"tdcs-{name}")) == set()
 
 

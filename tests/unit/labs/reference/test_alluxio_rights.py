@@ -127,5 +127,5 @@ def test_the_operator_alone_changes_mounts_and_settings_and_removes_what_agents_
         and not method.rpartition("/")[2].startswith(("Get", "List"))
     }
     assert {role for _, role in changing} == {Role.OPERATOR, Role.AGENT}
-    made = {method.rpartition("/")[2] for method, role in changing if role is Role.AGENT}
-    assert made == {"CreateFile", "CompleteFile"}, "files below no mount: those are read-only"
+    agent_calls = {method.rpartition("/")[2] for method, role in changing if role is Role.AGENT}
+    assert agent_calls == {"CreateFile", "CompleteFile"}, "files below no mount: those are read-only"

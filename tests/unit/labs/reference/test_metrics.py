@@ -12,8 +12,8 @@ PAGE = Path(__file__).parents[4] / "docs" / "reference" / "metrics.md"
 
 def row(name: str) -> str:
     """The line of a metric in the generated page."""
-    (found,) = (line for line in metrics.markdown().splitlines() if line.startswith(f"| `{name}` |"))
-    return found
+    (line_of,) = (line for line in metrics.markdown().splitlines() if line.startswith(f"| `{name}` |"))
+    return line_of
 
 
 def test_the_committed_reference_is_what_the_definitions_give() -> None:

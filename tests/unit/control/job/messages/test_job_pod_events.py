@@ -71,7 +71,7 @@ async def test_a_quota_that_keeps_pods_from_being_made_is_quoted(pods: int, miss
     assert headline.message == (
         f"{pods} of 2 pods run; {missing} of the role Worker could not be made: FailedCreate: {QUOTA}"
     )
-    assert api.asked["fields"] == "involvedObject.uid=uid-job,type=Warning"
+    assert api.options["fields"] == "involvedObject.uid=uid-job,type=Warning"
     assert again is not None
     # That there is such a pod must not be counted as one.
     assert job_headline.counts(observed, "Worker").active == pods
