@@ -132,39 +132,42 @@ def world(
     with ExitStack() as undo:
         stores = outside.begin(image=f"tdcs/store:{tags['store']}", node=node.name)
         undo.callback(stores.end)
-        made = World(
+        new_world = World(
             kubectl=kubectl,
             tenant=tenant,
             victim=victim,
             outside=stores,
             node=node,
-            nodes=[Node(each) for each in workers],
-            trusted=any(one.startswith("--trust=") for one in args),
+            nodes=[Node(worker) for worker in workers],
+            trusted=any(argument.startswith("--trust=") for argument in args),
         )
-        undo.callback(_remove, made)
-        for each in made.nodes:  # as an NFS mount would be: the same on all of them
-            each.run(MAKE_FOLDER)
+        undo.callback(_remove, new_world)
+        for host in new_world.nodes:  # as an NFS mount would be: the same on all of them
+            host.run(MAKE_FOLDER)
         undo.callback(release.install, reporter=reporter, kubectl=kubectl, tags=tags)
         release.install(reporter=reporter, kubectl=kubectl, tags=tags, settings=QUICK)
         operations.up(reporter=reporter)
         operations.fill("small", bucket=BUCKET, seeded=Made(files=4, size="10KiB"), reporter=reporter)
-        kubectl.apply(*(_namespace(one) for one in (tenant.namespace, victim)), _cache(made))
+        kubectl.apply(
+            *(_namespace(tenant_namespace) for tenant_namespace in (tenant.namespace, victim)),
+            _cache(new_world),
+        )
         for namespace in (tenant.namespace, victim):
             datasets.grant_access(kubectl, namespace=namespace, reporter=reporter)
         keys = {"accessKeyId": outside.ACCOUNT, "secretAccessKey": outside.KEY}
         secret = operations.secret(namespace=tenant.namespace, name=KEYS, keys=keys)
         kubectl.apply(*rights(tenant), secret)
-        if made.trusted:
-            kubectl.apply(*_caller(made, image=f"tdcs/tdcs:{tags['tdcs']}"))
-        made.resolve(stores.address)
+        if new_world.trusted:
+            kubectl.apply(*_caller(new_world, image=f"tdcs/tdcs:{tags['tdcs']}"))
+        new_world.resolve(stores.address)
         eventually(lambda: _listens(stores.address, outside.TRUE_PORT), deadline=60)
         eventually(lambda: _listens(stores.address, false_stores.HONEST_PORT), deadline=60)
-        tenant.create(*_datasets(made))
+        tenant.create(*_datasets(new_world))
         tenant.ready("squatter", "changing", "revoked")
-        made.resolve(METADATA_ADDRESS)
+        new_world.resolve(METADATA_ADDRESS)
         stores.revoke()
         kubectl.apply(datasets.dataset(VICTIM, namespace=victim, bucket=BUCKET))
-        yield made
+        yield new_world
 
 
 @pytest.fixture(autouse=True)
@@ -181,21 +184,21 @@ def _datasets(world: World) -> list[Object]:
     namespace, stores = world.tenant.namespace, world.outside
     honest = stores.endpoint(false_stores.HONEST_PORT)
 
-    def made(name: str, uri: str, endpoint: str = "", **spec: Any) -> Object:
+    def dataset_of(name: str, uri: str, endpoint: str = "", **spec: Any) -> Object:
         return dataset(name, namespace=namespace, uri=uri, port_or_endpoint=endpoint, **spec)
 
     return [
-        made("squatter", f"s3://{BUCKET}/", honest),
-        made("changing", "s3://turncoat/", honest.replace(stores.address, HOST)),
+        dataset_of("squatter", f"s3://{BUCKET}/", honest),
+        dataset_of("changing", "s3://turncoat/", honest.replace(stores.address, HOST)),
         # Never listed for changes: its keys are asked about all the same.
-        made(
+        dataset_of(
             *("revoked", f"s3://{outside.BUCKET}/", stores.endpoint(outside.TRUE_PORT)),
             source={"checkInterval": "0s"},
         ),
-        made("redirected", "s3://redirected/", stores.endpoint(false_stores.REDIRECTING_PORT)),
-        made("many", "s3://many/train/", stores.endpoint(false_stores.COUNTLESS_PORT)),
-        made("shared", f"file://{FOLDER}", cacheClusterRef={"name": CACHE}),
-        made("linked", f"file://{FOLDER}/deep", cacheClusterRef={"name": CACHE}),
+        dataset_of("redirected", "s3://redirected/", stores.endpoint(false_stores.REDIRECTING_PORT)),
+        dataset_of("many", "s3://many/train/", stores.endpoint(false_stores.COUNTLESS_PORT)),
+        dataset_of("shared", f"file://{FOLDER}", cacheClusterRef={"name": CACHE}),
+        dataset_of("linked", f"file://{FOLDER}/deep", cacheClusterRef={"name": CACHE}),
     ]
 
 

@@ -72,8 +72,8 @@ def channel(target: str, caller: str) -> grpc.Channel:
     authorities = (CERTIFICATES / ROLES[0] / "ca.crt").read_bytes()
     if caller == "no certificate":
         return grpc.secure_channel(target, grpc.ssl_channel_credentials(authorities))
-    own = CERTIFICATES / caller
-    key, certificate = (own / "tls.key").read_bytes(), (own / "tls.crt").read_bytes()
+    folder = CERTIFICATES / caller
+    key, certificate = (folder / "tls.key").read_bytes(), (folder / "tls.crt").read_bytes()
     return grpc.secure_channel(target, grpc.ssl_channel_credentials(authorities, key, certificate))
 
 
@@ -110,10 +110,10 @@ def answer(
 def attempt(phase: str, caller: str, targets: Mapping[str, str]) -> None:
     """Make all calls as one caller."""
 
-    def call(what: str) -> str:
-        at, service, method, request = CALLS[what]
+    def call(name: str) -> str:
+        at, service, method, request = CALLS[name]
         code, text = answer(targets[at], caller, service, method, request)
-        return json.dumps({"phase": phase, "caller": caller, "call": what, "code": code, "text": text})
+        return json.dumps({"phase": phase, "caller": caller, "call": name, "code": code, "text": text})
 
     with ThreadPoolExecutor(len(CALLS)) as pool:
         for line in pool.map(call, CALLS):

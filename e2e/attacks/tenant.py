@@ -70,13 +70,13 @@ class Tenant:
         seconds: float = 180,
     ) -> str:
         """Wait until a Dataset's condition has a status and one of these reasons, where some are given; its message."""
-        found: dict[str, Any] = {}
+        obj: dict[str, Any] = {}
 
         def look() -> str | None:
-            found.clear()
-            found.update(condition(self.dataset(name), kind))
-            fits = found.get("status") == status and (not reasons or found.get("reason") in reasons)
-            return None if fits else f"{kind} is {found}"
+            obj.clear()
+            obj.update(condition(self.dataset(name), kind))
+            fits = obj.get("status") == status and (not reasons or obj.get("reason") in reasons)
+            return None if fits else f"{kind} is {obj}"
 
         self.kubectl.wait(
             look,
@@ -84,20 +84,22 @@ class Tenant:
             seconds=seconds,
             explain=lambda: describe(self.kubectl, self.namespace),
         )
-        return str(found["message"])
+        return str(obj["message"])
 
     def event(self, pod: str, *texts: str, seconds: float = 180) -> str:
         """Wait until an event of a pod or claim says all of this; what it says."""
-        found: list[str] = []
+        messages: list[str] = []
 
         def look() -> str | None:
             events = self.kubectl.list("events", namespace=self.namespace)
-            said = [one.get("message", "") for one in events if one["involvedObject"].get("name") == pod]
-            found[:] = [one for one in said if all(text in one for text in texts)]
-            return None if found else f"its events say {sorted(set(said))}"
+            all_messages = [
+                event.get("message", "") for event in events if event["involvedObject"].get("name") == pod
+            ]
+            messages[:] = [message for message in all_messages if all(text in message for text in texts)]
+            return None if messages else f"its events say {sorted(set(all_messages))}"
 
         self.kubectl.wait(look, what=f"no event of {self.namespace}/{pod} says {texts}", seconds=seconds)
-        return found[0]
+        return messages[0]
 
 
 def rights(tenant: Tenant) -> list[Object]:

@@ -26,9 +26,9 @@ def victim(world: World) -> Object:
 def volume(world: World, victim: Object) -> Object:
     """Its PersistentVolume."""
     name = names.volume_name(namespace=world.victim, dataset=VICTIM)
-    found = world.kubectl.get("persistentvolumes", name)
-    assert found is not None
-    return found
+    obj = world.kubectl.get("persistentvolumes", name)
+    assert obj is not None
+    return obj
 
 
 def claim(name: str, *, volume: str, namespace: str) -> Object:
@@ -61,10 +61,10 @@ def thief(name: str, *, namespace: str, image: str, volume: dict[str, Any]) -> O
 @pytest.mark.threat("forged-status")
 def test_a_tenant_does_not_write_the_status_of_a_dataset(world: World, victim: Object) -> None:
     patch = json.dumps({"status": {"mountPath": victim["status"]["mountPath"]}})
-    said = world.tenant.refused(
+    refusal = world.tenant.refused(
         *("patch", "datasets.tdcs.io", "squatter", "--subresource=status", "--type=merge", "--patch", patch)
     )
-    assert "only TDCS's operator writes the status of its kinds" in said
+    assert "only TDCS's operator writes the status of its kinds" in refusal
 
 
 @pytest.mark.threat("forged-status")
@@ -76,10 +76,10 @@ def test_a_status_that_comes_with_a_dataset_counts_for_nothing(world: World, vic
     forged = datasets.dataset("forged", namespace=tenant.namespace, bucket=BUCKET)
     forged["spec"]["source"]["secretRef"] = {"name": "guessed"}
     tenant.create(keys, {**forged, "status": victim["status"]})
-    said = tenant.until("forged", reasons=("SourceRefused", "KeysDiffer"))
-    assert f"s3://{BUCKET}" in said
-    assert VICTIM not in said
-    assert world.victim not in said
+    message = tenant.until("forged", reasons=("SourceRefused", "KeysDiffer"))
+    assert f"s3://{BUCKET}" in message
+    assert VICTIM not in message
+    assert world.victim not in message
     name = names.volume_name(namespace=tenant.namespace, dataset="forged")
     assert world.kubectl.get("persistentvolumes", name) is None
 
@@ -92,12 +92,12 @@ def test_a_tenant_makes_no_volume_of_tdcs_and_takes_none_over(world: World, volu
         "metadata": {"name": f"forged-{world.tenant.namespace}"},
         "spec": {key: value for key, value in volume["spec"].items() if key != "claimRef"},
     }
-    said = world.tenant.refused_object(forged)
-    assert "create a Dataset, and mount the claim of its name" in said
+    refusal = world.tenant.refused_object(forged)
+    assert "create a Dataset, and mount the claim of its name" in refusal
     owner = json.dumps({"metadata": {"labels": {names.LABEL_DATASET_NAMESPACE: world.tenant.namespace}}})
     name = volume["metadata"]["name"]
-    said = world.tenant.refused("patch", "persistentvolumes", name, "--type=merge", "--patch", owner)
-    assert "create a Dataset, and mount the claim of its name" in said
+    refusal = world.tenant.refused("patch", "persistentvolumes", name, "--type=merge", "--patch", owner)
+    assert "create a Dataset, and mount the claim of its name" in refusal
 
 
 @pytest.mark.parametrize(
@@ -121,12 +121,12 @@ def test_a_tenant_changes_no_spec_and_no_owner_of_a_volume(
 ) -> None:
     name = volume["metadata"]["name"]
     patch = json.dumps({part: change})
-    said = world.tenant.refused("patch", "persistentvolumes", name, "--type=merge", "--patch", patch)
-    assert f"PersistentVolume {name}: {part}.{next(iter(change))}" in said
-    found = world.kubectl.get("persistentvolumes", name)
-    assert found is not None
-    assert found["spec"] == volume["spec"]
-    assert "ownerReferences" not in found["metadata"]
+    refusal = world.tenant.refused("patch", "persistentvolumes", name, "--type=merge", "--patch", patch)
+    assert f"PersistentVolume {name}: {part}.{next(iter(change))}" in refusal
+    live = world.kubectl.get("persistentvolumes", name)
+    assert live is not None
+    assert live["spec"] == volume["spec"]
+    assert "ownerReferences" not in live["metadata"]
 
 
 @pytest.mark.threat("claim-made-lost")
@@ -144,8 +144,8 @@ def test_a_pod_that_names_the_driver_itself_gets_no_volume(
     attributes = volume["spec"]["csi"]["volumeAttributes"]
     inline = {"csi": {"driver": names.CSI_DRIVER, "readOnly": True, "volumeAttributes": attributes}}
     tenant.create(thief("inline", namespace=tenant.namespace, image=toolbox, volume=inline))
-    said = tenant.event("inline", names.CSI_DRIVER, "phemeral")
-    assert "not supported" in said
+    message = tenant.event("inline", names.CSI_DRIVER, "phemeral")
+    assert "not supported" in message
 
 
 @pytest.mark.threat("forged-volume", "dataset-of-another-namespace")
@@ -171,5 +171,5 @@ def test_a_volume_that_was_forged_with_the_operators_token_is_for_no_pod_of_anot
             volume={"persistentVolumeClaim": {"claimName": "stolen", "readOnly": True}},
         ),
     )
-    said = tenant.event("thief", f"the volume is for pods of namespace {world.victim}")
-    assert "create a Dataset in the pod's namespace, and mount the claim of its name" in said
+    message = tenant.event("thief", f"the volume is for pods of namespace {world.victim}")
+    assert "create a Dataset in the pod's namespace, and mount the claim of its name" in message

@@ -61,13 +61,13 @@ def opening(namespace: str) -> Object:
 
 def ends(answers: list[dict[str, Any]], phase: str, caller: str) -> dict[str, tuple[str, str]]:
     """Status and text of each call."""
-    found = {
-        one["call"]: (one["code"], one["text"])
-        for one in answers
-        if (one["phase"], one.get("caller")) == (phase, caller)
+    ends_by_call = {
+        answer["call"]: (answer["code"], answer["text"])
+        for answer in answers
+        if (answer["phase"], answer.get("caller")) == (phase, caller)
     }
-    assert found.keys() == CALLS.keys()
-    return found
+    assert ends_by_call.keys() == CALLS.keys()
+    return ends_by_call
 
 
 @pytest.mark.threat("alluxio-rpc")
@@ -90,8 +90,8 @@ def test_without_a_certificate_no_call_is_answered_where_the_network_lets_it_thr
 def test_with_the_certificate_of_another_role_a_call_is_refused_by_its_name(
     answers: list[dict[str, Any]], role: str
 ) -> None:
-    found = ends(answers, "open", role)
-    for call, (code, text) in found.items():
+    ends_by_call = ends(answers, "open", role)
+    for call, (code, text) in ends_by_call.items():
         _, service, method, _ = CALLS[call]
         assert code == "PERMISSION_DENIED", (call, code, text)
         assert f"the role {role} may not call {service}/{method}" in text

@@ -58,8 +58,8 @@ def test_a_grant_in_a_status_or_an_annotation_grants_nothing(world: World, paths
         *("-p", json.dumps(forged)),
     )
     assert "only TDCS's operator writes the status" in refused
-    said = world.tenant.until("forged-grant", reasons=("NotShared",))
-    assert VICTIM in said
+    message = world.tenant.until("forged-grant", reasons=("NotShared",))
+    assert VICTIM in message
     gone(world, "forged-grant")
     assert "claimName" not in world.tenant.dataset("forged-grant")["status"]
 
@@ -75,7 +75,7 @@ def test_what_was_granted_is_all_that_is_read_and_nothing_once_it_is_taken_back(
     assert status["totalFiles"] == 1
     script = (
         "cd /data; find . -type f; cat "
-        + " ".join(f"'../data/{each}'" for each in paths[1:])
+        + " ".join(f"'../data/{path}'" for path in paths[1:])
         + " || echo none"
     )
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "granted"}}]
@@ -86,7 +86,7 @@ def test_what_was_granted_is_all_that_is_read_and_nothing_once_it_is_taken_back(
     )
     printed = finished(world.kubectl, "curious", namespace).splitlines()
     assert f"./{paths[0]}" in printed
-    assert not [line for line in printed for other in paths[1:] if line == f"./{other}"]
+    assert not [line for line in printed for path in paths[1:] if line == f"./{path}"]
     assert "none" in printed
     world.tenant("delete", "pod", "curious", "--wait=true")
 
@@ -135,7 +135,7 @@ def service(world: World) -> Iterator[TokenService]:
 def allowed(namespace: str) -> list[Object]:
     """The right of the operator to tokens of the account of a namespace."""
     group, place = "rbac.authorization.k8s.io", {"name": "reader", "namespace": namespace}
-    one = {"apiGroups": [""], "resourceNames": ["reader"]}
+    reader = {"apiGroups": [""], "resourceNames": ["reader"]}
     operator = {"kind": "ServiceAccount", "name": names.OPERATOR_ACCOUNT, "namespace": SYSTEM}
     return [
         {
@@ -143,8 +143,8 @@ def allowed(namespace: str) -> list[Object]:
             "kind": "Role",
             "metadata": place,
             "rules": [
-                {**one, "resources": ["serviceaccounts"], "verbs": ["get"]},
-                {**one, "resources": ["serviceaccounts/token"], "verbs": ["create"]},
+                {**reader, "resources": ["serviceaccounts"], "verbs": ["get"]},
+                {**reader, "resources": ["serviceaccounts/token"], "verbs": ["create"]},
             ],
         },
         {
@@ -168,18 +168,18 @@ def as_account(world: World, name: str, account: str) -> Object:
 @pytest.mark.threat("foreign-account")
 def test_no_tenant_reads_as_another_ones_account(world: World, service: TokenService) -> None:
     for name in (f"{world.victim}/reader", f"../{world.victim}/serviceaccounts/reader"):
-        said = world.tenant.refused_object(as_account(world, "as-another", name))
-        assert "must be a ServiceAccount of the Dataset's own namespace" in said
+        refusal = world.tenant.refused_object(as_account(world, "as-another", name))
+        assert "must be a ServiceAccount of the Dataset's own namespace" in refusal
 
     world.tenant.create(as_account(world, "as-another", "reader"))
-    said = world.tenant.until("as-another", reasons=("IdentityForbidden",))
-    assert f"ServiceAccount {world.tenant.namespace}/reader" in said
+    refusal = world.tenant.until("as-another", reasons=("IdentityForbidden",))
+    assert f"ServiceAccount {world.tenant.namespace}/reader" in refusal
     assert service.asked == []
 
     # With the right to tokens of the tenant's own account: it is another one to the service.
     world.kubectl.apply(*allowed(world.tenant.namespace))
-    said = world.tenant.until("as-another", reasons=("IdentityRefused",))
-    assert f"system:serviceaccount:{world.tenant.namespace}:reader is not trusted" in said
+    refusal = world.tenant.until("as-another", reasons=("IdentityRefused",))
+    assert f"system:serviceaccount:{world.tenant.namespace}:reader is not trusted" in refusal
     assert service.given == []
 
 
@@ -191,6 +191,6 @@ def test_a_token_service_that_redirects_has_no_token_shown_elsewhere(
         service.failure = (307, f"{elsewhere.endpoint}/")
         world.kubectl.apply(*allowed(world.tenant.namespace))
         world.tenant.create(as_account(world, "redirected-token", "reader"))
-        said = world.tenant.until("redirected-token", reasons=("IdentityRefused",))
-        assert "no token is shown to another host" in said
+        message = world.tenant.until("redirected-token", reasons=("IdentityRefused",))
+        assert "no token is shown to another host" in message
         assert elsewhere.asked == []

@@ -40,13 +40,13 @@ def test_a_path_that_an_engine_could_read_as_another_folder_is_refused(world: Wo
 def test_a_folder_that_no_rule_names_is_refused(world: World, folder: str) -> None:
     thing = named(world, uri=f"file://{folder}")
     thing["spec"]["cacheClusterRef"] = {"name": "attacks"}
-    said = world.tenant.refused_object(thing)
-    assert f"may not use the folder {folder}" in said
-    assert "ask the administrator of CacheCluster attacks for a rule" in said
+    refusal = world.tenant.refused_object(thing)
+    assert f"may not use the folder {folder}" in refusal
+    assert "ask the administrator of CacheCluster attacks for a rule" in refusal
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "said"),
+    ("endpoint", "words"),
     [
         (f"http://{METADATA_ADDRESS}", "metadata"),
         ("http://[::ffff:a9fe:a9fe]", "an odd form"),
@@ -58,10 +58,10 @@ def test_a_folder_that_no_rule_names_is_refused(world: World, folder: str) -> No
 )
 @pytest.mark.threat("forbidden-addresses")
 def test_a_store_at_the_metadata_address_or_inside_the_cluster_is_refused(
-    world: World, endpoint: str, said: str
+    world: World, endpoint: str, words: str
 ) -> None:
     thing = named(world, uri=f"s3://{BUCKET}/", port_or_endpoint=endpoint)
-    assert said in world.tenant.refused_object(thing)
+    assert words in world.tenant.refused_object(thing)
 
 
 @pytest.mark.threat("bucket-squatting")
@@ -77,31 +77,31 @@ def test_a_bucket_that_a_tenant_squats_is_kept_from_no_other(world: World) -> No
 
 @pytest.mark.threat("redirected-agents")
 def test_a_store_that_redirects_to_the_metadata_address_is_not_followed(world: World) -> None:
-    said = world.tenant.until("redirected", reasons=("SourceRefused",))
-    assert "another host" in said
-    assert "spec.source.options.endpoint" in said
+    message = world.tenant.until("redirected", reasons=("SourceRefused",))
+    assert "another host" in message
+    assert "spec.source.options.endpoint" in message
 
 
 @pytest.mark.threat("names-by-the-million")
 def test_five_million_names_are_not_mounted_and_the_limit_is_named(world: World) -> None:
-    said = world.tenant.until("many", reasons=("LimitExceeded",))
-    assert "spec.limits.files" in said
+    message = world.tenant.until("many", reasons=("LimitExceeded",))
+    assert "spec.limits.files" in message
     assert not world.tenant.dataset("many")["status"].get("totalFiles")
 
 
 @pytest.mark.threat("revoked-keys-mounted")
 def test_keys_that_are_revoked_end_the_use_of_a_mounted_source(world: World) -> None:
-    said = world.tenant.until("revoked", reasons=("KeysRevoked", "SourceRefused"), seconds=KEY_SECONDS)
-    assert "spec.source.secretRef" in said
+    message = world.tenant.until("revoked", reasons=("KeysRevoked", "SourceRefused"), seconds=KEY_SECONDS)
+    assert "spec.source.secretRef" in message
     gone(world, "revoked")
 
 
 @pytest.mark.threat("name-changes")
 def test_a_name_that_comes_to_stand_for_the_metadata_address_loses_its_mount(world: World) -> None:
     world.resolve(METADATA_ADDRESS)  # again: a container that was started again has a new file of hosts
-    said = world.tenant.until("changing", reasons=("EndpointNotAllowed",), seconds=NAME_SECONDS)
-    assert f"{HOST} (spec.source.options.endpoint) has a link-local or metadata address" in said
-    assert "use another store" in said
+    message = world.tenant.until("changing", reasons=("EndpointNotAllowed",), seconds=NAME_SECONDS)
+    assert f"{HOST} (spec.source.options.endpoint) has a link-local or metadata address" in message
+    assert "use another store" in message
     gone(world, "changing")
 
 

@@ -26,21 +26,21 @@ class FailedRead:
 
     Attributes:
         at: when its round of reads ended, in seconds since 1970.
-        what: the file, and what was wrong.
+        error: the file, and what was wrong.
     """
 
     at: float
-    what: str
+    error: str
 
     @property
     def may_be_elsewhere(self) -> bool:
         """Whether a read of data on other nodes may fail so while parts fail. That a file does not exist, or may not
         be read, is never true."""
-        number = _ERROR_NUMBER.search(self.what)
+        number = _ERROR_NUMBER.search(self.error)
         return number is not None and int(number[1]) in AWAY
 
     def __str__(self) -> str:
-        return f"{self.at:.0f} {self.what}"
+        return f"{self.at:.0f} {self.error}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,16 +96,16 @@ def reads_of(text: str) -> Reads:
             printed.append(line)
             continue
         try:
-            found = json.loads(line)
+            record = json.loads(line)
         except ValueError:
             continue
-        files += found["files"]
-        if (seconds := found["longest"]) > SPARE_SECONDS:
+        files += record["files"]
+        if (seconds := record["longest"]) > SPARE_SECONDS:
             # A round begins when the one before it has ended.
-            since = last or found["at"] - seconds
-            slow.append(SlowRead(seconds=seconds, since=since, until=found["at"]))
-        longest, last = max(longest, seconds), max(last, found["at"])
-        failed += [FailedRead(at=found["at"], what=one) for one in found["failed"]]
+            since = last or record["at"] - seconds
+            slow.append(SlowRead(seconds=seconds, since=since, until=record["at"]))
+        longest, last = max(longest, seconds), max(last, record["at"])
+        failed += [FailedRead(at=record["at"], error=error) for error in record["failed"]]
     return Reads(
         files=files,
         failed=tuple(failed),
@@ -123,27 +123,27 @@ def wrong_reads(reads: ReadsByNode, *, native: Set[str]) -> list[str]:
     is away, and what has ended the program.
     """
     return [
-        f"{pod} on {node}: {one}"
-        for node, pod, each in _in_order(reads)
-        for one in (*each.failed, *each.printed)
-        if node in native or not (isinstance(one, FailedRead) and one.may_be_elsewhere)
+        f"{pod} on {node}: {read_error}"
+        for node, pod, pod_reads in _in_order(reads)
+        for read_error in (*pod_reads.failed, *pod_reads.printed)
+        if node in native or not (isinstance(read_error, FailedRead) and read_error.may_be_elsewhere)
     ]
 
 
 def failed_since(reads: ReadsByNode, *, since: float) -> list[str]:
     """Reads that failed in rounds that ended after a time, in seconds since 1970, on whatever node."""
     return [
-        f"{pod} on {node}: {one}"
-        for node, pod, each in _in_order(reads)
-        for one in each.failed
-        if one.at > since
+        f"{pod} on {node}: {read_error}"
+        for node, pod, pod_reads in _in_order(reads)
+        for read_error in pod_reads.failed
+        if read_error.at > since
     ]
 
 
 def silent_readers(reads: ReadsByNode, *, readers: Set[str], since: float) -> list[str]:
-    """The pods that have ended no round of reads since a time, in seconds since 1970: no line tells of a read that
+    """The pods that have ended no round of reads since a time, in seconds since 1970: no line shows a read that
     hangs."""
-    heard = {pod for _, pod, each in _in_order(reads) if each.last > since}
+    heard = {pod for _, pod, pod_reads in _in_order(reads) if pod_reads.last > since}
     return sorted(readers - heard)
 
 
@@ -151,24 +151,24 @@ def slow_reads(reads: ReadsByNode, *, native: Set[str], most: Callable[[float, f
     """Reads on the nodes that hold the data that took longer than they may. `most`: the seconds that a read may take
     which was under way between two times."""
     return [
-        f"{pod} on {node}: {one.until:.0f} a read of {one.seconds:.1f} s, over {longest:.0f} s"
-        for node, pod, each in _in_order(reads)
+        f"{pod} on {node}: {slow_read.until:.0f} a read of {slow_read.seconds:.1f} s, over {longest:.0f} s"
+        for node, pod, pod_reads in _in_order(reads)
         if node in native
-        for one in each.slow
-        if one.seconds > (longest := most(one.since, one.until))
+        for slow_read in pod_reads.slow
+        if slow_read.seconds > (longest := most(slow_read.since, slow_read.until))
     ]
 
 
 def sums_of(text: str) -> list[Sums]:
     """What a pod has written in each round, see `e2e.chaos.read_version`. A line that a power cut has broken counts for
     nothing."""
-    found = list[Sums]()
+    rounds = list[Sums]()
     for line in text.splitlines():
         try:
-            found.append(json.loads(line))
+            rounds.append(json.loads(line))
         except ValueError:
             continue
-    return found
+    return rounds
 
 
 def mixed_versions(
@@ -182,32 +182,34 @@ def mixed_versions(
         versions: what the source has had, by the number of the version.
     """
     return [
-        f"{pod} has read {_versions_read(each, versions)}"
-        for pod, each in sorted(rounds.items())
-        if not any(all(_is_of(sums, version) for sums in each) for version in versions.values())
+        f"{pod} has read {_versions_read(pod_rounds, versions)}"
+        for pod, pod_rounds in sorted(rounds.items())
+        if not any(all(_is_of(sums, version) for sums in pod_rounds) for version in versions.values())
     ]
 
 
 def _is_of(sums: Sums, version: Mapping[str, str]) -> bool:
     return sums.keys() == version.keys() and all(
-        found in {None, version[path]} for path, found in sums.items()
+        file_digest in {None, version[path]} for path, file_digest in sums.items()
     )
 
 
 def _versions_read(rounds: Sequence[Sums], versions: Mapping[int, Mapping[str, str]]) -> str:
     """Of which versions the files of each round are, where that changes."""
-    said = list[str]()
+    descriptions = list[str]()
     for sums in rounds:
-        read = {path: found for path, found in sums.items() if found is not None}
+        read = {path: file_digest for path, file_digest in sums.items() if file_digest is not None}
         numbers = {
-            next((number for number, version in versions.items() if version.get(path) == found), None)
-            for path, found in read.items()
+            next((number for number, version in versions.items() if version.get(path) == file_digest), None)
+            for path, file_digest in read.items()
         }
-        names = ", ".join(sorted("no version" if one is None else f"version {one}" for one in numbers))
-        what = f"{len(sums)} files: {names}"
-        if what not in said[-1:]:
-            said.append(what)
-    return "; ".join(said)
+        names = ", ".join(
+            sorted("no version" if number is None else f"version {number}" for number in numbers)
+        )
+        description = f"{len(sums)} files: {names}"
+        if description not in descriptions[-1:]:
+            descriptions.append(description)
+    return "; ".join(descriptions)
 
 
 def too_little(*, faults: int, planned: int, jobs: Collection[str], held: Set[str]) -> list[str]:
@@ -219,36 +221,37 @@ def too_little(*, faults: int, planned: int, jobs: Collection[str], held: Set[st
         jobs: the TrainingJobs that have succeeded.
         held: the nodes that held the data that is read all the time, from the beginning to the end.
     """
-    found, least = [], max(math.ceil(planned * LEAST_SHARE), 1)
+    faults_of_run, least = [], max(math.ceil(planned * LEAST_SHARE), 1)
     if faults < least:
-        found.append(f"{faults} of {planned} planned faults were brought about, fewer than {least}")
+        faults_of_run.append(f"{faults} of {planned} planned faults were brought about, fewer than {least}")
     if not jobs:
-        found.append("no TrainingJob was created and succeeded")
+        faults_of_run.append("no TrainingJob was created and succeeded")
     if not held:
-        found.append("no node that held the data from the beginning still does")
-    return found
+        faults_of_run.append("no node that held the data from the beginning still does")
+    return faults_of_run
 
 
 def summary(reads: ReadsByNode) -> Iterator[str]:
     """What pods have read and met, a line for each."""
-    for node, pod, each in _in_order(reads):
-        met = [str(one) for one in (*each.failed, *each.printed)]
-        yield f"{pod} on {node}: {each.files} reads, the longest {each.longest:.1f} s, {len(met)} errors: {met[:20]}"
+    for node, pod, pod_reads in _in_order(reads):
+        met = [str(read_error) for read_error in (*pod_reads.failed, *pod_reads.printed)]
+        reads_text = f"{pod_reads.files} reads, the longest {pod_reads.longest:.1f} s"
+        yield f"{pod} on {node}: {reads_text}, {len(met)} errors: {met[:20]}"
 
 
 def _in_order(reads: ReadsByNode) -> Iterator[tuple[str, str, Reads]]:
     for node, pods in sorted(reads.items()):
-        for pod, each in sorted(pods.items()):
-            yield node, pod, each
+        for pod, pod_reads in sorted(pods.items()):
+            yield node, pod, pod_reads
 
 
 def placed_bytes(status: Mapping[str, Any]) -> dict[str, int]:
     """The bytes of a Dataset's copies on each node."""
-    found: dict[str, int] = {}
+    size_by_node: dict[str, int] = {}
     for copy in status.get("copies", ()):
         for node in copy["nodes"]:
-            found[node["name"]] = found.get(node["name"], 0) + int(node["bytes"])
-    return {node: size for node, size in found.items() if size}
+            size_by_node[node["name"]] = size_by_node.get(node["name"], 0) + int(node["bytes"])
+    return {node: size for node, size in size_by_node.items() if size}
 
 
 def dataset_state(status: Mapping[str, Any]) -> dict[str, Any]:
@@ -317,11 +320,11 @@ KINDS = tuple(field.name for field in fields(Belongings))
 
 def belongings_of(text: str) -> Belongings:
     """What the node's script has printed: a kind and a path on each line."""
-    found: dict[str, set[str]] = {kind: set() for kind in KINDS}
+    paths_by_kind: dict[str, set[str]] = {kind: set() for kind in KINDS}
     for line in text.splitlines():
         kind, _, path = line.partition(" ")
-        found["refused" if kind == "refused" else f"{kind}s"].add(path)
-    return Belongings(**{kind: frozenset(paths) for kind, paths in found.items()})
+        paths_by_kind["refused" if kind == "refused" else f"{kind}s"].add(path)
+    return Belongings(**{kind: frozenset(paths) for kind, paths in paths_by_kind.items()})
 
 
 def left_over(

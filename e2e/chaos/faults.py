@@ -115,12 +115,12 @@ class Faults:
     def _run(self, fault: Fault) -> str:
         try:
             begin = time.time()  # the nodes share the clock of this machine
-            with self._happening(fault) as what:
+            with self._happening(fault) as done:
                 self._stop.wait(fault.seconds)
             self.done.append(Happened(fault=fault, begin=begin, end=time.time()))
         except NotPossibleError as error:
             return f"not possible: {fault}: {error}"
-        return f"done: {fault}: {what}"
+        return f"done: {fault}: {done}"
 
     @contextmanager
     def _happening(self, fault: Fault) -> Iterator[str]:
@@ -139,9 +139,9 @@ class Faults:
                 if part is Part.API_SERVER:
                     self._wait_for_api()
             case Kind.DELETE:
-                found = self._pod(part, fault.place)
-                self._delete("pod", found, "--grace-period=0", "--force")
-                yield found["metadata"]["name"]
+                pod = self._pod(part, fault.place)
+                self._delete("pod", pod, "--grace-period=0", "--force")
+                yield pod["metadata"]["name"]
             case Kind.REBOOT:
                 node = self._node(fault.place)
                 try:
@@ -177,9 +177,9 @@ class Faults:
                     self._control_plane.start_api_server()
                     self._wait_for_api()
             case Kind.REPLACE:
-                found = self._one(self._list("secrets", SECRETS[part]), fault.place)
-                self._delete("secret", found)
-                yield found["metadata"]["name"]
+                pod = self._one(self._list("secrets", SECRETS[part]), fault.place)
+                self._delete("secret", pod)
+                yield pod["metadata"]["name"]
             case Kind.UPGRADE:
                 try:
                     self._install(HARMLESS)
@@ -191,9 +191,9 @@ class Faults:
         """The node of a part, the id of its container, and the name of its pod."""
         pod = self._pod(part, number)
         kinds = ("containerStatuses", "initContainerStatuses")  # the extender begins before the scheduler
-        statuses = [one for kind in kinds for one in pod.get("status", {}).get(kind, [])]
+        statuses = [container for kind in kinds for container in pod.get("status", {}).get(kind, [])]
         name = PLACES[part].container
-        status: Object = next((one for one in statuses if one["name"] == name), {})
+        status: Object = next((container for container in statuses if container["name"] == name), {})
         if "running" not in status.get("state", {}):
             raise NotPossibleError(f"{name} of {pod['metadata']['name']} does not run")
         return (
@@ -204,30 +204,32 @@ class Faults:
 
     def _pod(self, part: Part, number: int) -> Object:
         place = PLACES[part]
-        found = self._list("pods", place.selector, namespace=place.namespace)
+        pods = self._list("pods", place.selector, namespace=place.namespace)
         # Node plugins run on the control plane, too, where no pod reads.
-        with_cache = [one for one in found if Node(one["spec"].get("nodeName", "")) in self._nodes]
-        return self._one(with_cache or found, number)
+        with_cache = [pod for pod in pods if Node(pod["spec"].get("nodeName", "")) in self._nodes]
+        return self._one(with_cache or pods, number)
 
     def _node(self, number: int) -> Node:
         return self._nodes[number % len(self._nodes)]
 
     def _list(self, resource: str, selector: str, *, namespace: str = release.NAMESPACE) -> list[Object]:
-        found: list[Object] = []
-        self._try(lambda: found.extend(self._kubectl.list(resource, namespace=namespace, selector=selector)))
-        return [one for one in found if not one["metadata"].get("deletionTimestamp")]
+        objects: list[Object] = []
+        self._try(
+            lambda: objects.extend(self._kubectl.list(resource, namespace=namespace, selector=selector))
+        )
+        return [obj for obj in objects if not obj["metadata"].get("deletionTimestamp")]
 
-    def _delete(self, resource: str, found: Object, *how: str) -> None:
-        name, namespace = found["metadata"]["name"], found["metadata"]["namespace"]
+    def _delete(self, resource: str, obj: Object, *how: str) -> None:
+        name, namespace = obj["metadata"]["name"], obj["metadata"]["namespace"]
         words = ("delete", resource, name, "-n", namespace, "--ignore-not-found", "--wait=false", *how)
         self._try(lambda: self._kubectl(*words))
 
     @staticmethod
-    def _one(found: Sequence[Object], number: int) -> Object:
-        if not found:
+    def _one(objects: Sequence[Object], number: int) -> Object:
+        if not objects:
             raise NotPossibleError("there is none")
         ordered = sorted(
-            found, key=lambda one: (one.get("spec", {}).get("nodeName", ""), one["metadata"]["name"])
+            objects, key=lambda obj: (obj.get("spec", {}).get("nodeName", ""), obj["metadata"]["name"])
         )
         return ordered[number % len(ordered)]
 
@@ -265,12 +267,12 @@ class Faults:
     def _wait_for_node(self, node: Node) -> None:
         def look() -> str | None:
             try:
-                found = self._kubectl.get("node", node.name)
+                live = self._kubectl.get("node", node.name)
             except LocalError as error:
                 return str(error)
             if node.insist("systemctl is-active kubelet || true") != "active":
                 return "kubelet does not run"
-            ready = condition(found, "Ready")
+            ready = condition(live, "Ready")
             return None if ready.get("status") == "True" else f"Ready is {ready.get('status')}"
 
         self._kubectl.wait(look, what=f"node {node.name} did not come back", seconds=RESTORED_SECONDS)

@@ -59,7 +59,7 @@ def bucket(name: str) -> str:
     return f"chaos-{name}"
 
 
-def made(name: str, *, version: int) -> Made:
+def files_of(name: str, *, version: int) -> Made:
     """What the bucket of a Dataset is filled with. No two versions have a file in common."""
     files, seed = FILES.get(name, 20 + version % 7), version if name == MOVING else 1
     return Made(files=files, size=SIZES, seed=f"{name}-{seed}")
@@ -105,7 +105,7 @@ class Load:
         self._image = image
         self._toolbox = toolbox
         self._drawn = random.Random(seed)  # noqa: S311
-        self._asked = 0
+        self._refreshes = 0
         self._count = 0
         self._version = 1
         self._copies = {STEADY: COPIES, MOVING: COPIES, PASSING: COPIES}
@@ -113,7 +113,7 @@ class Load:
         self._jobs: set[str] = set()
         self._preloads: set[str] = set()
         self._datasets: set[str] = set()
-        self._taken: set[tuple[str, str]] = set()
+        self._accepted: set[tuple[str, str]] = set()
         """Resource and name of what the API server has said to have taken, and was not asked to delete since."""
 
     def begin(self) -> None:
@@ -169,7 +169,7 @@ class Load:
     def settle(self) -> None:
         """Wait until every Dataset has what its source has now, and every job and Preload has ended well."""
         self._fill(MOVING)
-        self._asked += 1
+        self._refreshes += 1
         self._reconcile()
         for name in sorted(self._datasets):
             self._refresh(name)
@@ -182,18 +182,18 @@ class Load:
 
     def state(self) -> dict[str, Any]:
         """What was decided about all objects, without what depends on the time."""
-        found: dict[str, Any] = {
+        states: dict[str, Any] = {
             f"Dataset {name}": dataset_state(self._status(DATASETS, name)) for name in sorted(self._datasets)
         }
         for name in sorted(self._preloads):
             status = self._status(PRELOADS, name)
             fields = ("state", "bytesTotal", "bytesDone", "filesDone", "nodes")
-            found[f"Preload {name}"] = {field: status.get(field) for field in fields}
+            states[f"Preload {name}"] = {field: status.get(field) for field in fields}
         for name in sorted(self._jobs):
             status = self._status(JOBS, name)
             ended = condition({"status": status}, "Succeeded").get("status")
-            found[f"TrainingJob {name}"] = (ended, status.get("placement"), status.get("locality"))
-        return found
+            states[f"TrainingJob {name}"] = (ended, status.get("placement"), status.get("locality"))
+        return states
 
     def state_at_rest(self) -> dict[str, Any]:
         """What was decided, when nothing of it changes any more: what a deleted Preload brought goes after it."""
@@ -222,7 +222,7 @@ class Load:
 
     def versions(self) -> dict[int, dict[str, str]]:
         """What the source of the Dataset that changes has had so far, by the number of the version."""
-        return {version: sums(made(MOVING, version=version)) for version in range(1, self._version + 1)}
+        return {version: sums(files_of(MOVING, version=version)) for version in range(1, self._version + 1)}
 
     def succeeded_jobs(self) -> list[str]:
         """The jobs that have succeeded so far and are still there."""
@@ -237,8 +237,8 @@ class Load:
                     name=f"again-{name}", claim=name, image=self._toolbox, script=PRINT_CHECKSUMS
                 )
             )
-        found = {name: finished(self._kubectl, f"again-{name}", NAMESPACE).split()[0] for name in names}
-        return [name for name, digest in found.items() if digest != expected_digest(bucket(name))]
+        digests = {name: finished(self._kubectl, f"again-{name}", NAMESPACE).split()[0] for name in names}
+        return [name for name, digest in digests.items() if digest != expected_digest(bucket(name))]
 
     def end(self) -> None:
         """Remove everything, from whatever state; the last thing that is done even when a run fails."""
@@ -256,7 +256,7 @@ class Load:
             case Change.SOURCE:
                 self._version += 1
                 self._fill(MOVING)
-                self._asked += 1
+                self._refreshes += 1
                 self._refresh(MOVING)
                 self._read_version()
                 return f"version {self._version} of {MOVING}"
@@ -295,71 +295,73 @@ class Load:
         name = f"{MOVING}-{self._version:03}"
         self._kubectl.apply(objects.version_reader(name=name, claim=MOVING, image=self._image))
 
-    def _apply(self, resource: str, wanted: Object, known: set[str]) -> None:
+    def _apply(self, resource: str, obj: Object, names: set[str]) -> None:
         """Create an object, or change it. Without an answer it may be there, and must end well if it is."""
-        name = wanted["metadata"]["name"]
-        known.add(name)
-        self._kubectl.apply(wanted)
-        self._taken.add((resource, name))
+        name = obj["metadata"]["name"]
+        names.add(name)
+        self._kubectl.apply(obj)
+        self._accepted.add((resource, name))
 
     def _refresh(self, name: str) -> None:
         """Have the source of a Dataset listed now."""
-        asked = f"{REFRESH}={self._asked}"
-        self._kubectl("annotate", DATASETS, name, "-n", NAMESPACE, asked, "--overwrite")
+        annotation = f"{REFRESH}={self._refreshes}"
+        self._kubectl("annotate", DATASETS, name, "-n", NAMESPACE, annotation, "--overwrite")
 
     def _numbered(self, word: str) -> str:
         self._count += 1
         return f"{word}-{self._count:03}"
 
     def _unended(self) -> list[str]:
-        found = {one["metadata"]["name"]: one for one in self._kubectl.list(JOBS, namespace=NAMESPACE)}
+        job_by_name = {obj["metadata"]["name"]: obj for obj in self._kubectl.list(JOBS, namespace=NAMESPACE)}
         return [
             name
             for name in sorted(self._jobs)
-            if condition(found.get(name), "Succeeded").get("status") != "True"
+            if condition(job_by_name.get(name), "Succeeded").get("status") != "True"
         ]
 
-    def _delete_one(self, resource: str, names: Sequence[str], known: set[str]) -> str:
+    def _delete_one(self, resource: str, names: Sequence[str], names_left: set[str]) -> str:
         if not names:
             return "there is none"
         name = self._drawn.choice(names)
-        self._delete(resource, name, known)
+        self._delete(resource, name, names_left)
         return name
 
-    def _delete(self, resource: str, name: str, known: set[str]) -> None:
+    def _delete(self, resource: str, name: str, names: set[str]) -> None:
         words = ("delete", resource, name, "-n", NAMESPACE, "--ignore-not-found", "--wait=false")
-        self._taken.discard((resource, name))  # also without an answer
+        self._accepted.discard((resource, name))  # also without an answer
         self._kubectl(*words)
-        known.discard(name)
+        names.discard(name)
 
     def _fill(self, name: str) -> None:
-        wanted = made(name, version=self._version)
-        found = operations.fill("small", bucket=bucket(name), seeded=wanted, reporter=self._reporter)
-        self._sizes[name] = found["totalFiles"], found["totalBytes"]
+        files = files_of(name, version=self._version)
+        report = operations.fill("small", bucket=bucket(name), seeded=files, reporter=self._reporter)
+        self._sizes[name] = report["totalFiles"], report["totalBytes"]
 
     def _create(self, name: str) -> None:
         """Create a Dataset, or change it to what it shall be."""
         spec: dict[str, Any] = {"preload": {"enabled": False}}
         if name in self._copies:
             spec = {"placement": {"mode": "Replicate", "nodeCount": self._copies[name]}}
-        wanted = objects.made_dataset(name, endpoint=self.source.endpoint, bucket=bucket(name), **spec)
-        self._apply(DATASETS, wanted, self._datasets)
+        dataset = objects.made_dataset(name, endpoint=self.source.endpoint, bucket=bucket(name), **spec)
+        self._apply(DATASETS, dataset, self._datasets)
 
     def _reconcile(self) -> None:
         """Create what an API server that did not answer may not have taken, and delete the rest. What it has taken must
         still be there."""
-        for resource, known in ((JOBS, self._jobs), (PRELOADS, self._preloads), (DATASETS, self._datasets)):
-            found = {one["metadata"]["name"] for one in self._kubectl.list(resource, namespace=NAMESPACE)}
-            vanished = [name for name in sorted(known - found) if (resource, name) in self._taken]
+        for resource, names in ((JOBS, self._jobs), (PRELOADS, self._preloads), (DATASETS, self._datasets)):
+            live_names = {
+                obj["metadata"]["name"] for obj in self._kubectl.list(resource, namespace=NAMESPACE)
+            }
+            vanished = [name for name in sorted(names - live_names) if (resource, name) in self._accepted]
             assert not vanished, (
                 f"{', '.join(vanished)} of {resource} was created, not deleted, and has vanished"
             )
-            for name in sorted(found - known):
-                self._delete(resource, name, known)
+            for name in sorted(live_names - names):
+                self._delete(resource, name, names)
             if resource != DATASETS:
-                known &= found
+                names &= live_names
         self._kubectl.wait(
-            lambda: f"{', '.join(left)} are being deleted" if (left := self._leaving()) else None,
+            lambda: f"{', '.join(leaving)} are being deleted" if (leaving := self._leaving()) else None,
             what="Datasets that were deleted are still there",
             seconds=SETTLED_SECONDS,
             explain=lambda: self._kubectl("describe", DATASETS, "-n", NAMESPACE),
@@ -369,14 +371,14 @@ class Load:
 
     def _leaving(self) -> list[str]:
         return [
-            one["metadata"]["name"]
-            for one in self._kubectl.list(DATASETS, namespace=NAMESPACE)
-            if one["metadata"].get("deletionTimestamp")
+            obj["metadata"]["name"]
+            for obj in self._kubectl.list(DATASETS, namespace=NAMESPACE)
+            if obj["metadata"].get("deletionTimestamp")
         ]
 
     def _status(self, resource: str, name: str) -> Mapping[str, Any]:
-        found = self._kubectl.get(resource, name, namespace=NAMESPACE) or {}
-        status: Mapping[str, Any] = found.get("status") or {}
+        obj = self._kubectl.get(resource, name, namespace=NAMESPACE) or {}
+        status: Mapping[str, Any] = obj.get("status") or {}
         return status
 
     def _wait_ready(self, name: str) -> None:
@@ -392,7 +394,7 @@ class Load:
             files, size = self._sizes[name]
             missing = missing_of(
                 self._status(DATASETS, name),
-                refreshed=str(self._asked),
+                refreshed=str(self._refreshes),
                 files=files,
                 size=size,
                 nodes=self._copies.get(name),
@@ -405,8 +407,12 @@ class Load:
         if unended := self._unended():
             status = {"status": self._status(JOBS, unended[0])}
             conditions: list[Object] = status["status"].get("conditions", [])
-            said = [f"{one['type']}: {one.get('message')}" for one in conditions if one["status"] == "True"]
-            return f"TrainingJob {unended[0]} has not succeeded: {said[-1:]}"
+            messages = [
+                f"{condition_now['type']}: {condition_now.get('message')}"
+                for condition_now in conditions
+                if condition_now["status"] == "True"
+            ]
+            return f"TrainingJob {unended[0]} has not succeeded: {messages[-1:]}"
         return None
 
 

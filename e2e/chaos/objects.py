@@ -82,9 +82,9 @@ def results() -> list[Object]:
 
 def made_dataset(name: str, *, endpoint: str, bucket: str, **spec: Any) -> Object:
     """A Dataset of a bucket behind the run's proxy."""
-    made = datasets.dataset(name, namespace=NAMESPACE, bucket=bucket, **spec)
-    made["spec"]["source"]["options"]["endpoint"] = endpoint
-    return made
+    obj = datasets.dataset(name, namespace=NAMESPACE, bucket=bucket, **spec)
+    obj["spec"]["source"]["options"]["endpoint"] = endpoint
+    return obj
 
 
 def reader(*, name: str, node: str, claim: str, image: str) -> Object:
@@ -134,7 +134,7 @@ def checksums(*, name: str, claim: str, image: str, script: str) -> Object:
 
 def job(name: str, *, workers: int, dataset: str, image: str) -> Object:
     """A TrainingJob whose workers read and compare."""
-    made = reading_job(
+    obj = reading_job(
         name,
         image=image,
         workers=workers,
@@ -142,14 +142,14 @@ def job(name: str, *, workers: int, dataset: str, image: str) -> Object:
         namespace=NAMESPACE,
         dataset=dataset,
     )
-    spec = made["spec"]["replicaSpecs"][0]["template"]["spec"]
+    spec = obj["spec"]["replicaSpecs"][0]["template"]["spec"]
     (container,) = spec["containers"]
     container["volumeMounts"] = list(_MOUNTS)
     container["env"] = [_OWN_TIME]
     container["resources"]["requests"] = {"cpu": "50m", "memory": "64Mi"}
     spec["volumes"] = list(_VOLUMES)
-    made["spec"]["runPolicy"] = {"backoffLimit": BACKOFF_LIMIT}
-    return made
+    obj["spec"]["runPolicy"] = {"backoffLimit": BACKOFF_LIMIT}
+    return obj
 
 
 def preload(name: str, *, dataset: str, percent: int) -> Object:

@@ -138,35 +138,39 @@ def possible(features: Features) -> list[PossibleFault]:
         places = len(JUMPS) * features.nodes if part is Part.CLOCK else places
         return PossibleFault(kind=kind, part=part, seconds=(least, most), places=places, alone=alone)
 
-    found = [fault(Kind.KILL, part, 1, 8) for part in (*SYSTEM, *ON_EACH_NODE, Part.STORE)]
-    found += [fault(Kind.PAUSE, part, 2, 15) for part in (*SYSTEM, *ON_EACH_NODE, Part.STORE)]
-    found += [fault(Kind.DELETE, part, 1, 8) for part in REPLACED]
-    found += [fault(kind, Part.SOURCE, 4, 15) for kind in OF_SOURCE]
-    found.append(fault(Kind.REBOOT, Part.NODE, 1, 10))
+    faults = [fault(Kind.KILL, part, 1, 8) for part in (*SYSTEM, *ON_EACH_NODE, Part.STORE)]
+    faults += [fault(Kind.PAUSE, part, 2, 15) for part in (*SYSTEM, *ON_EACH_NODE, Part.STORE)]
+    faults += [fault(Kind.DELETE, part, 1, 8) for part in REPLACED]
+    faults += [fault(kind, Part.SOURCE, 4, 15) for kind in OF_SOURCE]
+    faults.append(fault(Kind.REBOOT, Part.NODE, 1, 10))
     if features.disks:
-        found.append(fault(Kind.FILL, Part.NODE, 5, 20))
+        faults.append(fault(Kind.FILL, Part.NODE, 5, 20))
     if features.clocks:
-        found += [fault(kind, Part.CLOCK, 10, 40) for kind in (Kind.ADVANCE, Kind.TURN_BACK)]
+        faults += [fault(kind, Part.CLOCK, 10, 40) for kind in (Kind.ADVANCE, Kind.TURN_BACK)]
     if features.trust:
-        found.append(fault(Kind.REPLACE, Part.CERTIFICATE, 1, 5))
-        found.append(fault(Kind.REPLACE, Part.AUTHORITY, 1, 5))
+        faults.append(fault(Kind.REPLACE, Part.CERTIFICATE, 1, 5))
+        faults.append(fault(Kind.REPLACE, Part.AUTHORITY, 1, 5))
     # Other faults begin and end with a request to it.
-    found.append(fault(Kind.PAUSE, Part.API_SERVER, 5, 40, alone=True))
-    found.append(fault(Kind.STOP, Part.API_SERVER, AWAY_SECONDS, AWAY_SECONDS, alone=True))
-    found.append(fault(Kind.UPGRADE, Part.RELEASE, 1, 5, alone=True))
-    return found
+    faults.append(fault(Kind.PAUSE, Part.API_SERVER, 5, 40, alone=True))
+    faults.append(fault(Kind.STOP, Part.API_SERVER, AWAY_SECONDS, AWAY_SECONDS, alone=True))
+    faults.append(fault(Kind.UPGRADE, Part.RELEASE, 1, 5, alone=True))
+    return faults
 
 
 def plan(*, seed: int, seconds: float, features: Features) -> tuple[PlannedStep, ...]:
     """The steps of a run of so many seconds."""
-    short = [one for one in possible(features) if _longest(one) <= seconds * LARGEST_SHARE]
-    found, at = [], 0.0
+    short = [
+        possible_fault
+        for possible_fault in possible(features)
+        if _longest(possible_fault) <= seconds * LARGEST_SHARE
+    ]
+    steps_planned, at = [], 0.0
     for step in steps(seed=seed, possible=short, changes=CHANGES):
         if at >= seconds:
             break
-        found.append(PlannedStep(at=at, step=step))
+        steps_planned.append(PlannedStep(at=at, step=step))
         at += _length(step)
-    return tuple(found)
+    return tuple(steps_planned)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,9 +191,9 @@ def longest_read(happened: Iterable[Happened], *, since: float, until: float) ->
     """The seconds that a read of data on the reader's node may take that was under way between two times: one that
     waits for longer waits for no fault of that time."""
     near = [
-        one.seconds
-        for one in happened
-        if one.begin <= until and since <= one.begin + one.seconds + RECOVERY_SECONDS
+        event.seconds
+        for event in happened
+        if event.begin <= until and since <= event.begin + event.seconds + RECOVERY_SECONDS
     ]
     return max(near, default=0.0) + SPARE_SECONDS
 
@@ -214,12 +218,16 @@ def _length(step: Step) -> float:
 
 def lines(planned: Sequence[PlannedStep], *, seed: int, features: Features) -> Iterator[str]:
     """The run in words, with what it does not have."""
-    done = {(fault.kind, fault.part) for one in planned for fault in one.step.faults}
-    rest = [f"{one.kind} {one.part}" for one in possible(features) if (one.kind, one.part) not in done]
+    done = {(fault.kind, fault.part) for step_planned in planned for fault in step_planned.step.faults}
+    never_planned = [
+        f"{possible_fault.kind} {possible_fault.part}"
+        for possible_fault in possible(features)
+        if (possible_fault.kind, possible_fault.part) not in done
+    ]
     yield f"chaos, seed {seed}: {len(planned)} steps; {features}"
     yield from map(str, planned)
-    if rest:
-        yield f"not in this run: {'; '.join(rest)}"
+    if never_planned:
+        yield f"not in this run: {'; '.join(never_planned)}"
 
 
 def main() -> None:
@@ -230,10 +238,10 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=3)
     for name in ("trust", "disks", "clocks"):
         parser.add_argument(f"--{name}", action=argparse.BooleanOptionalAction, default=True)
-    given = parser.parse_args()
-    features = Features(nodes=given.nodes, trust=given.trust, disks=given.disks, clocks=given.clocks)
-    planned = plan(seed=given.seed, seconds=given.seconds, features=features)
-    print("\n".join(lines(planned, seed=given.seed, features=features)))
+    options = parser.parse_args()
+    features = Features(nodes=options.nodes, trust=options.trust, disks=options.disks, clocks=options.clocks)
+    planned = plan(seed=options.seed, seconds=options.seconds, features=features)
+    print("\n".join(lines(planned, seed=options.seed, features=features)))
 
 
 if __name__ == "__main__":

@@ -30,19 +30,19 @@ def files(folder: str) -> list[str]:
     def fail(error: OSError) -> None:
         raise error
 
-    found = list[str]()
+    paths = list[str]()
     for where, folders, names in os.walk(folder, onerror=fail):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [os.path.join(where, name) for name in names]
-    return sorted(found)
+        paths += [os.path.join(where, name) for name in names]
+    return sorted(paths)
 
 
 def main(folder: str, rounds: str, pause: str) -> None:
     """Read so many rounds."""
     for _ in range(int(rounds)):
         try:
-            found = {os.path.relpath(path, folder): digest(path) for path in files(folder)}
-            print(json.dumps(found), flush=True)
+            digests = {os.path.relpath(path, folder): digest(path) for path in files(folder)}
+            print(json.dumps(digests), flush=True)
         except OSError:
             pass
         time.sleep(float(pause))

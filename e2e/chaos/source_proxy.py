@@ -66,8 +66,8 @@ def changed(answer: Answer, *, mode: str) -> Answer:
     if mode == "falsify":
         body = bytes(byte ^ 0x5A for byte in answer.body)
         tag = f'"{hashlib.md5(body, usedforsecurity=False).hexdigest()}"'
-        kept = {name: value for name, value in answer.headers.items() if name.lower() != "etag"}
-        return Answer(status=answer.status, headers={**kept, "ETag": tag}, body=body)
+        headers = {name: value for name, value in answer.headers.items() if name.lower() != "etag"}
+        return Answer(status=answer.status, headers={**headers, "ETag": tag}, body=body)
     return answer
 
 
@@ -113,13 +113,13 @@ class Handler(BaseHTTPRequestHandler):
                 if name.lower() not in ONE_CONNECTION - {"content-length"}:
                     store.putheader(name, value)
             store.endheaders(content)
-            found = store.getresponse()
+            response = store.getresponse()
             headers = {
-                name: value for name, value in found.getheaders() if name.lower() not in ONE_CONNECTION
+                name: value for name, value in response.getheaders() if name.lower() not in ONE_CONNECTION
             }
-            if self.command == "HEAD" and (length := found.getheader("Content-Length")):
+            if self.command == "HEAD" and (length := response.getheader("Content-Length")):
                 headers["Content-Length"] = length
-            return Answer(status=found.status, headers=headers, body=found.read())
+            return Answer(status=response.status, headers=headers, body=response.read())
         finally:
             store.close()
 

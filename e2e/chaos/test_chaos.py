@@ -107,7 +107,7 @@ def features(
     request.getfixturevalue("tdcs")
     operator = kubectl.get("deployments", "tdcs-operator", namespace=release.NAMESPACE) or {}
     arguments = operator["spec"]["template"]["spec"]["containers"][0]["args"]
-    trust = any(each.startswith("--trust=") for each in arguments)
+    trust = any(argument.startswith("--trust=") for argument in arguments)
     return Features(nodes=len(workers), trust=trust, disks=disks, clocks=clocks)
 
 
@@ -124,7 +124,7 @@ def load(
 ) -> Iterator[Load]:
     """The users, and their source. Nothing is left of them in the end."""
     image = f"tdcs/tdcs:{images.ensure(demo.SYSTEM_IMAGES, reporter=reporter)['tdcs']}"
-    made = Load(
+    new_load = Load(
         kubectl=kubectl,
         reporter=reporter,
         nodes=cache_nodes,
@@ -134,9 +134,9 @@ def load(
         seed=SEED,
     )
     demo.forget(kubectl=kubectl)
-    made.end()
-    yield made
-    made.end()
+    new_load.end()
+    yield new_load
+    new_load.end()
 
 
 @pytest.fixture
@@ -167,7 +167,7 @@ def test_whatever_fails_no_byte_is_wrong_every_job_ends_and_nothing_is_left(
     planned = plan.plan(seed=SEED, seconds=SECONDS, features=features)
     print("\n".join(plan.lines(planned, seed=SEED, features=features)), flush=True)
     kinds = compared(kubectl)
-    before, mounted_before = {node.name: node.belongings() for node in cache_nodes}, mounted(kubectl)
+    before, mounted_before = {node.name: node.belongings() for node in cache_nodes}, mounted_paths(kubectl)
     with explained(kubectl):
         load.begin()
         native = load.holders()
@@ -185,7 +185,7 @@ def test_whatever_fails_no_byte_is_wrong_every_job_ends_and_nothing_is_left(
         def longest(since: float, until: float) -> float:
             return plan.longest_read(faults.done, since=since, until=until)
 
-        count = sum(len(one.step.faults) for one in planned)
+        count = sum(len(step.step.faults) for step in planned)
         jobs = load.succeeded_jobs()
         assert too_little(faults=len(faults.done), planned=count, jobs=jobs, held=held) == []
         assert wrong_reads(reads, native=held) == []
@@ -216,35 +216,37 @@ def test_whatever_fails_no_byte_is_wrong_every_job_ends_and_nothing_is_left(
 
         load.end()
 
-        def left() -> str | None:
+        def leftovers_now() -> str | None:
             after = {node.name: node.belongings() for node in cache_nodes}
-            found = left_over(before, after, kinds=kinds)
-            found += [
-                one["metadata"]["name"]
-                for one in kubectl.list("persistentvolumes")
-                if (one["spec"].get("claimRef") or {}).get("namespace") == NAMESPACE
+            leftovers = left_over(before, after, kinds=kinds)
+            leftovers += [
+                volume["metadata"]["name"]
+                for volume in kubectl.list("persistentvolumes")
+                if (volume["spec"].get("claimRef") or {}).get("namespace") == NAMESPACE
             ]
             try:
-                found += sorted(f"mounted in the cache: {path}" for path in mounted(kubectl) - mounted_before)
+                leftovers += sorted(
+                    f"mounted in the cache: {path}" for path in mounted_paths(kubectl) - mounted_before
+                )
             except LocalError as error:
-                found.append(str(error))
-            return "\n".join(found) or None
+                leftovers.append(str(error))
+            return "\n".join(leftovers) or None
 
         seconds = VIEWS_GONE_SECONDS if "views" in kinds else GONE_SECONDS
-        kubectl.wait(left, what="the run left something", seconds=seconds)
+        kubectl.wait(leftovers_now, what="the run left something", seconds=seconds)
 
 
 def compared(kubectl: Kubectl) -> tuple[str, ...]:
     """What of the nodes is compared with what was there before: all where there is no other Dataset, which a killed
     worker would make move to another node."""
-    others = [one["metadata"]["name"] for one in kubectl.list("datasets.tdcs.io")]
-    if others:
-        print(f"only mounts are compared, because of the Datasets {', '.join(others)}")
+    datasets = [obj["metadata"]["name"] for obj in kubectl.list("datasets.tdcs.io")]
+    if datasets:
+        print(f"only mounts are compared, because of the Datasets {', '.join(datasets)}")
         return ("mounts",)
     return KINDS if SECONDS >= LONG_SECONDS else QUICKLY_GONE
 
 
-def mounted(kubectl: Kubectl) -> set[str]:
+def mounted_paths(kubectl: Kubectl) -> set[str]:
     """The paths that the operator has mounted."""
     table = names.mounts_name(cluster=release.CACHE_CLUSTER)
     noted = (kubectl.get("configmaps", table, namespace=release.NAMESPACE) or {}).get("data") or {}
@@ -254,15 +256,18 @@ def mounted(kubectl: Kubectl) -> set[str]:
 def run(planned: tuple[PlannedStep, ...], *, load: Load, faults: Faults) -> None:
     """Do one step after the other; what takes longer than it was planned to shortens the run's end."""
     begin = time.monotonic()
-    for number, one in enumerate(planned, start=1):
+    for number, planned_step in enumerate(planned, start=1):
         at = time.monotonic() - begin
         if at > SECONDS:
             print(f"the last {len(planned) - number + 1} steps are left out", flush=True)
             break
-        print(f"{time.time():.0f}  {at:5.0f} s  step {number}: {one.step}", flush=True)
-        for line in (*(load.change(Change(change)) for change in one.step.changes), *faults.run(one.step)):
+        print(f"{time.time():.0f}  {at:5.0f} s  step {number}: {planned_step.step}", flush=True)
+        for line in (
+            *(load.change(Change(change)) for change in planned_step.step.changes),
+            *faults.run(planned_step.step),
+        ):
             print(f"    {line}", flush=True)
-    kinds = sorted({f"{one.fault.kind} {one.fault.part}" for one in faults.done})
+    kinds = sorted({f"{done.fault.kind} {done.fault.part}" for done in faults.done})
     print(
         f"{len(faults.done)} faults of {len(kinds)} kinds in {time.monotonic() - begin:.0f} s: {'; '.join(kinds)}"
     )
@@ -277,11 +282,11 @@ def wait_for_system(kubectl: Kubectl) -> None:
                 ended = pod["status"].get("phase") in {"Succeeded", "Failed"}
                 if not ended and condition(pod, "Ready").get("status") != "True":
                     return f"pod {pod['metadata']['name']}: {condition(pod, 'Ready').get('message')}"
-        found = kubectl.get("cacheclusters.tdcs.io", release.CACHE_CLUSTER, namespace=release.NAMESPACE)
+        cache = kubectl.get("cacheclusters.tdcs.io", release.CACHE_CLUSTER, namespace=release.NAMESPACE)
         for kind in ("Ready", "Trusted"):
-            one = condition(found, kind)
-            if one and one["status"] != "True":
-                return f"the cache cluster: {one.get('message')}"
+            state = condition(cache, kind)
+            if state and state["status"] != "True":
+                return f"the cache cluster: {state.get('message')}"
         return None
 
     kubectl.wait(
@@ -295,13 +300,13 @@ def wait_for_system(kubectl: Kubectl) -> None:
 def start_again(kubectl: Kubectl) -> None:
     """Replace all pods of the release, and so of its cache, by ones that know nothing; the holder of the remote-read
     client stays, because what it holds ends with it, and so do the reads of all pods."""
-    others = ("-l", "app.kubernetes.io/component!=reader-holder")
+    but_holders = ("-l", "app.kubernetes.io/component!=reader-holder")
     kubectl(
         "delete",
         "pods",
         "-n",
         release.NAMESPACE,
-        *others,
+        *but_holders,
         f"--timeout={GONE_SECONDS:.0f}s",
         timeout=GONE_SECONDS + 20,
     )
@@ -329,7 +334,7 @@ def keep_logs(kubectl: Kubectl, namespace: str, folder: Path) -> None:
         for pod in kubectl.list("pods", namespace=namespace):
             name = pod["metadata"]["name"]
             for container in (*pod["spec"]["containers"], *pod["spec"].get("initContainers", ())):
-                for what, words in (("", ()), ("-previous", ("--previous",))):
+                for suffix, words in (("", ()), ("-previous", ("--previous",))):
                     with contextlib.suppress(LocalError):
                         text = kubectl("logs", name, "-n", namespace, "-c", container["name"], *words)
-                        (folder / f"{namespace}-{name}-{container['name']}{what}.log").write_text(text)
+                        (folder / f"{namespace}-{name}-{container['name']}{suffix}.log").write_text(text)

@@ -37,10 +37,10 @@ def test_a_pod_that_asks_for_more_gpus_than_a_node_has_stays_pending(
     )
 
     def look() -> str | None:
-        found = kubectl.get("pod", "greedy", namespace=namespace) or {}
-        conditions = found.get("status", {}).get("conditions", [])
-        said = " ".join(condition.get("message", "") for condition in conditions)
-        return None if f"Insufficient {GPU}" in said else "the scheduler has not refused the pod yet"
+        pod = kubectl.get("pod", "greedy", namespace=namespace) or {}
+        conditions = pod.get("status", {}).get("conditions", [])
+        messages = " ".join(condition.get("message", "") for condition in conditions)
+        return None if f"Insufficient {GPU}" in messages else "the scheduler has not refused the pod yet"
 
     kubectl.wait(look, what="the pod was not refused for want of GPUs", seconds=180)
 

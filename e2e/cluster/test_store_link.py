@@ -37,8 +37,8 @@ def link(large: Object, reporter: Reporter) -> Iterator[None]:
     """Leaves the link's rates as they were found."""
     before = operations.status()["link"]["wanted"]
     yield
-    found = {side: "unlimited" if rate is None else f"{rate}bit" for side, rate in before.items()}
-    operations.set_link(egress=found["egress"], ingress=found["ingress"], reporter=reporter)
+    limits = {side: "unlimited" if rate is None else f"{rate}bit" for side, rate in before.items()}
+    operations.set_link(egress=limits["egress"], ingress=limits["ingress"], reporter=reporter)
 
 
 @pytest.fixture(scope="module")
@@ -64,13 +64,13 @@ def url(s3: Any, verb: str, key: str) -> str:
 
 def on_another_node(kubectl: Kubectl) -> dict[str, Any]:
     """Affinity to the nodes that the store does not run on: the bytes must cross a real link."""
-    (found,) = kubectl.list(
+    (store_pod,) = kubectl.list(
         "pods", namespace=operations.NAMESPACE, selector="app.kubernetes.io/name=tdcs-store"
     )
     elsewhere = {
         "key": "kubernetes.io/hostname",
         "operator": "NotIn",
-        "values": [found["spec"]["nodeName"]],
+        "values": [store_pod["spec"]["nodeName"]],
     }
     terms = {"nodeSelectorTerms": [{"matchExpressions": [elsewhere]}]}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
@@ -88,15 +88,15 @@ def holds(rate: str, transfer: Callable[[int], tuple[int, float]]) -> None:
 
     A shaper cannot make a machine faster that has no CPU left, so a transfer that was too slow is repeated.
     """
-    seen = []
+    rates = []
     for attempt in range(TRIES):
         sent, seconds = transfer(attempt)
-        seen.append(sent * 8 / seconds)
-        assert seen[-1] <= 1.1 * RATES[rate]
-        if seen[-1] >= 0.9 * RATES[rate]:
+        rates.append(sent * 8 / seconds)
+        assert rates[-1] <= 1.1 * RATES[rate]
+        if rates[-1] >= 0.9 * RATES[rate]:
             break
-    print(f"set to {rate}, measured on the wire: {', '.join(f'{one / 1e6:.1f}' for one in seen)} Mbit/s")
-    assert seen[-1] == pytest.approx(RATES[rate], rel=0.1)
+    print(f"set to {rate}, measured on the wire: {', '.join(f'{bits / 1e6:.1f}' for bits in rates)} Mbit/s")
+    assert rates[-1] == pytest.approx(RATES[rate], rel=0.1)
 
 
 @EACH_RATE

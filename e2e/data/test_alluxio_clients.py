@@ -68,16 +68,16 @@ class World:
             f"{JAVA} {self.path} | grep -E '^[0-9a-f]{{64}}  ' | LC_ALL=C sort -k 2 | sha256sum"
         ).split()[0]
 
-    def wait_equal(self, what: str) -> None:
-        """Wait until both clients have all files, byte by byte: Alluxio is told of them afterwards."""
-        wanted = expected_digest(BUCKET)
+    def wait_equal(self, occasion: str) -> None:
+        """Wait until both clients have all files, byte by byte: Alluxio learns of them afterwards."""
+        expected = expected_digest(BUCKET)
 
         def look() -> str | None:
-            found = self.read_by_fuse()
-            return None if found == wanted else f"FUSE reads {found} in place of {wanted}"
+            digest = self.read_by_fuse()
+            return None if digest == expected else f"FUSE reads {digest} in place of {expected}"
 
-        self.kubectl.wait(look, what=f"Alluxio's clients lack files {what}", seconds=180)
-        assert self.read_by_java() == wanted
+        self.kubectl.wait(look, what=f"Alluxio's clients lack files {occasion}", seconds=180)
+        assert self.read_by_java() == expected
 
     def held(self) -> dict[str, int]:
         """Bytes of the Dataset by node."""
@@ -107,7 +107,7 @@ def world(
     plan = blueprint(
         cluster,
         image=f"tdcs/alluxio:{images.ensure(['alluxio'], reporter=reporter)['alluxio']}",
-        trusted=any(each.startswith("--trust=") for each in arguments),
+        trusted=any(argument.startswith("--trust=") for argument in arguments),
     )
     kubectl.delete("pod", CLIENT, namespace=SYSTEM)
     if plan.trust is not None:
@@ -175,22 +175,24 @@ def program(folder: Path) -> Object:
 
 def certificate(kubectl: Kubectl, trust: TrustSettings, *, cluster: str) -> Object:
     """A certificate of a FUSE client, as an administrator would issue it who gives one to Alluxio's clients."""
-    found = kubectl.get("secrets", trust.authority, namespace=SYSTEM)
-    assert found is not None
-    files = {name: base64.b64decode(content) for name, content in found["data"].items()}
+    secret = kubectl.get("secrets", trust.authority, namespace=SYSTEM)
+    assert secret is not None
+    files = {name: base64.b64decode(content) for name, content in secret["data"].items()}
     until = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)
     authority = KeyPair(certificate=files[CERTIFICATE_FILE], key=files[KEY_FILE])
-    made = make_certificate(subject=Subject(role=Role.FUSE), authority=authority, until=until)
+    signed = make_certificate(subject=Subject(role=Role.FUSE), authority=authority, until=until)
     content = {
-        CERTIFICATE_FILE: made.certificate,
-        KEY_FILE: made.key,
+        CERTIFICATE_FILE: signed.certificate,
+        KEY_FILE: signed.key,
         AUTHORITIES_FILE: files[CERTIFICATE_FILE],
     }
     return {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {"name": trust.secret(role=Role.FUSE, child=cluster), "namespace": SYSTEM},
-        "data": {name: base64.b64encode(each).decode() for name, each in content.items()},
+        "data": {
+            name: base64.b64encode(content_of_file).decode() for name, content_of_file in content.items()
+        },
     }
 
 
@@ -218,16 +220,16 @@ def test_alluxios_clients_read_on_after_the_cache_worker_of_a_node_was_drained(w
     cluster = ("cacheclusters.tdcs.io", release.CACHE_CLUSTER, "-n", SYSTEM)
 
     def workers() -> list[str]:
-        found = world.kubectl.get("cacheclusters.tdcs.io", release.CACHE_CLUSTER, namespace=SYSTEM) or {}
-        known = found.get("status", {}).get("workers", ())
-        return sorted(one["node"] for one in known if one["state"] == "Ready")
+        cache = world.kubectl.get("cacheclusters.tdcs.io", release.CACHE_CLUSTER, namespace=SYSTEM) or {}
+        states = cache.get("status", {}).get("workers", ())
+        return sorted(worker["node"] for worker in states if worker["state"] == "Ready")
 
     before = len(workers())
 
     def until(count: int) -> None:
         def look() -> str | None:
-            found = workers()
-            return None if len(found) == count else f"workers are ready on {found}"
+            ready = workers()
+            return None if len(ready) == count else f"workers are ready on {ready}"
 
         world.kubectl.wait(look, what=f"the cache does not have {count} workers", seconds=240)
 

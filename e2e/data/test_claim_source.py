@@ -140,18 +140,18 @@ def test_a_claim_on_one_node_is_cached_on_another_one_and_its_pod_goes(
 ) -> None:
     kubectl.apply(dataset())
 
-    def found() -> Object:
+    def live_dataset() -> Object:
         return kubectl.get("datasets.tdcs.io", f"{NAME}-data", namespace=NAMESPACE) or {}
 
     def unready() -> str | None:
-        status = found().get("status") or {}
-        is_loaded = unmet(found(), "Ready") is None and status.get("cachedRatio") == 1
+        status = live_dataset().get("status") or {}
+        is_loaded = unmet(live_dataset(), "Ready") is None and status.get("cachedRatio") == 1
         return None if is_loaded else json.dumps(status.get("conditions"))
 
     kubectl.wait(
         unready, what="the Dataset is not loaded", seconds=300, explain=lambda: describe(kubectl, NAMESPACE)
     )
-    assert found()["status"]["totalFiles"] == FILES
+    assert live_dataset()["status"]["totalFiles"] == FILES
     reader = mounting(f"{NAME}-read", image=toolbox, script=CHECKSUMS, claim=f"{NAME}-data", at="/data")
     kubectl.apply(reader)
     try:
@@ -159,10 +159,10 @@ def test_a_claim_on_one_node_is_cached_on_another_one_and_its_pod_goes(
     finally:
         kubectl("delete", "pod", f"{NAME}-read", "-n", NAMESPACE, "--ignore-not-found", "--wait=true")
 
-    def left() -> str | None:
+    def objects_left() -> str | None:
         pods = kubectl.list("pods", namespace=NAMESPACE, selector=SELECTOR)
         secrets = kubectl.list("secrets", namespace=NAMESPACE, selector=SELECTOR)
-        names = [one["metadata"]["name"] for one in (*pods, *secrets)]
+        names = [obj["metadata"]["name"] for obj in (*pods, *secrets)]
         return f"there are {names}" if names else None
 
-    kubectl.wait(left, what="the pod of the claim has not gone", seconds=400)
+    kubectl.wait(objects_left, what="the pod of the claim has not gone", seconds=400)

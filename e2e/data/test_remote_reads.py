@@ -135,17 +135,17 @@ def spread(
     held = {node: size for node, size in held.items() if size}
     (away,) = set(workers) - set(held)
     total = operations.manifest(BUCKET)["totalBytes"]
-    found = Spread(namespace=namespace, total_bytes=total, held=held, away=away)
+    spread_data = Spread(namespace=namespace, total_bytes=total, held=held, away=away)
     assert len(held) == 2
     assert sum(held.values()) == total
     image = f"tdcs/tdcs:{images.ensure(demo.SYSTEM_IMAGES, reporter=reporter)['tdcs']}"
     kubectl.apply(checks(namespace, bucket=BUCKET))
-    for node in (away, found.near):
-        name = found.pod_of(node)
+    for node in (away, spread_data.near):
+        name = spread_data.pod_of(node)
         kubectl.apply(reading_pod(name, namespace=namespace, claim=NAME, node=node, image=image))
-    for node in (away, found.near):
-        wait_rounds(kubectl, found.pod_of(node), 1, namespace=namespace)
-    yield found
+    for node in (away, spread_data.near):
+        wait_rounds(kubectl, spread_data.pod_of(node), 1, namespace=namespace)
+    yield spread_data
     for resource in ("pods", "datasets.tdcs.io"):
         kubectl("delete", resource, "--all", "-n", namespace, "--wait", timeout=180)
     kubectl.delete("namespace", namespace, timeout=300)
@@ -172,13 +172,13 @@ def remote_reads(kubectl: Kubectl, spread: Spread, node: str) -> dict[str, float
     plugin = pod_on(kubectl, node, PLUGIN)["metadata"]["name"]
     text = metrics_of(kubectl, plugin, container="reader", port=READER_PORT, host="reader.tdcs.io")
     thing = kubectl.get("datasets.tdcs.io", NAME, namespace=spread.namespace) or {}
-    path, found = thing["status"]["mountPath"], dict[str, float]()
+    path, bytes_by_origin = thing["status"]["mountPath"], dict[str, float]()
     for labels, value in re.findall(r"^tdcs_reader_reads_total\{(.*)\} (\S+)$", text, re.MULTILINE):
         if f'path="{path}"' in labels:
             origin = re.search(r'origin="(\w+)"', labels)
             assert origin is not None, labels
-            found[origin[1]] = found.get(origin[1], 0) + float(value)
-    return found
+            bytes_by_origin[origin[1]] = bytes_by_origin.get(origin[1], 0) + float(value)
+    return bytes_by_origin
 
 
 def kill_processes(kubectl: Kubectl, node: str, *words: str) -> int:
@@ -191,17 +191,17 @@ def kill_processes(kubectl: Kubectl, node: str, *words: str) -> int:
 def container_of(kubectl: Kubectl, node: str, selector: str, name: str) -> Object:
     """The state of a container of the system pod on a node."""
     statuses = pod_on(kubectl, node, selector).get("status", {}).get("containerStatuses", [])
-    found: Object = next((one for one in statuses if one["name"] == name), {})
-    return found
+    status: Object = next((status for status in statuses if status["name"] == name), {})
+    return status
 
 
 def wait_restarted(kubectl: Kubectl, node: str, selector: str, name: str, *, before: int) -> None:
     """Wait until a container that was killed is ready again."""
 
     def look() -> str | None:
-        found = container_of(kubectl, node, selector, name)
-        ready = found.get("ready") and found.get("restartCount", 0) > before
-        return None if ready else f"{found.get('restartCount')} restarts, ready: {found.get('ready')}"
+        status = container_of(kubectl, node, selector, name)
+        ready = status.get("ready") and status.get("restartCount", 0) > before
+        return None if ready else f"{status.get('restartCount')} restarts, ready: {status.get('ready')}"
 
     kubectl.wait(look, what=f"container {name} on {node} is not ready again", seconds=120)
 
@@ -215,9 +215,14 @@ def test_a_pod_sees_plain_files_wherever_their_bytes_are_and_reads_the_right_one
     for node in (spread.away, spread.near):
         files = [
             int(
-                shell(kubectl, spread.pod_of(node), f"find /data {which} | wc -l", namespace=spread.namespace)
+                shell(
+                    kubectl,
+                    spread.pod_of(node),
+                    f"find /data {predicate} | wc -l",
+                    namespace=spread.namespace,
+                )
             )
-            for which in ("-type f", "-type f -links +1", "! -type d ! -type f", "-name '.tdcs*'")
+            for predicate in ("-type f", "-type f -links +1", "! -type d ! -type f", "-name '.tdcs*'")
         ]
         linked = files.pop(1)
         assert files == [MADE.files, 0, 0], plugin_log(kubectl, node)
@@ -225,7 +230,7 @@ def test_a_pod_sees_plain_files_wherever_their_bytes_are_and_reads_the_right_one
         assert linked == 0 if node == spread.away else 0 < linked < MADE.files
         assert not failures(rounds(kubectl, spread.pod_of(node), namespace=spread.namespace))
     after = remote_reads(kubectl, spread, spread.away)
-    elsewhere = [sum(found.get(origin, 0) for origin in ("peer", "buffer")) for found in (before, after)]
+    elsewhere = [sum(origins.get(origin, 0) for origin in ("peer", "buffer")) for origins in (before, after)]
     assert elsewhere[1] - elsewhere[0] >= MADE.files
     assert operations.payload_bytes_sent(bucket=BUCKET) - sent < 0.02 * spread.total_bytes
 
@@ -234,9 +239,9 @@ def test_a_pod_sees_plain_files_wherever_their_bytes_are_and_reads_the_right_one
 def test_who_takes_the_client_over_gets_nothing_of_its_node(spread: Spread, kubectl: Kubectl) -> None:
     plugin = pod_on(kubectl, spread.away, PLUGIN)["metadata"]["name"]
     printed = kubectl("exec", plugin, "-n", SYSTEM, "-c", "reader", "--", "python3", "-c", TAKEN_OVER)
-    found = json.loads(printed)
-    assert found.pop("seen") > 20  # the node's processes: so none of them was asked in vain
-    assert found == {"root": False, "capabilities": 0, "let": []}
+    report = json.loads(printed)
+    assert report.pop("seen") > 20  # the node's processes: so none of them was asked in vain
+    assert report == {"root": False, "capabilities": 0, "let": []}
 
 
 @pytest.mark.failure_mode("node-processes-killed-with-certificates")
@@ -264,7 +269,7 @@ def test_no_read_fails_while_reader_agent_and_plugin_are_killed_and_upgraded(
         log = finished(kubectl, name, spread.namespace)
         lines = [json.loads(line) for line in log.splitlines()]
         assert not failures(lines)
-        longest = max(longest, *(one["longest"] for one in lines))
-        print(f"{node}: {sum(one['files'] for one in lines)} files, none failed")
+        longest = max(longest, *(line["longest"] for line in lines))
+        print(f"{node}: {sum(line['files'] for line in lines)} files, none failed")
     print(f"the longest read took {longest:.2f} s")
     assert longest < at_this_load(LONGEST_SECONDS)

@@ -53,7 +53,7 @@ def account() -> list[Object]:
     """A ServiceAccount for the role, and the right of the operator to its tokens."""
     group, api = "rbac.authorization.k8s.io", "rbac.authorization.k8s.io/v1"
     place = {"name": READER, "namespace": NAMESPACE}
-    one = {"apiGroups": [""], "resourceNames": [READER]}
+    reader_rule = {"apiGroups": [""], "resourceNames": [READER]}
     operator = {"kind": "ServiceAccount", "name": names.OPERATOR_ACCOUNT, "namespace": SYSTEM}
     return [
         {
@@ -66,8 +66,8 @@ def account() -> list[Object]:
             "kind": "Role",
             "metadata": place,
             "rules": [
-                {**one, "resources": ["serviceaccounts"], "verbs": ["get"]},
-                {**one, "resources": ["serviceaccounts/token"], "verbs": ["create"]},
+                {**reader_rule, "resources": ["serviceaccounts"], "verbs": ["get"]},
+                {**reader_rule, "resources": ["serviceaccounts/token"], "verbs": ["create"]},
             ],
         },
         {
@@ -145,10 +145,10 @@ def sources(
         trusts = {ROLE: (f"{NAMESPACE}:{READER}", AMAZON)}
         service = stack.enter_context(token_service(signer(kubectl), trusts=trusts, address=host))
 
-        def given(_role: str, keys: Mapping[str, str]) -> None:
+        def accept_keys(_role: str, keys: Mapping[str, str]) -> None:
             sessions.begin(keys, seconds=service.seconds)
 
-        service.on_keys = given
+        service.on_keys = accept_keys
         endpoints = [google.endpoint, azure.endpoint, web.origin, gateway.endpoint]
         identity = {"endpoint": service.endpoint}
         yield (
@@ -230,23 +230,23 @@ def explained(kubectl: Kubectl, request: pytest.FixtureRequest) -> Iterator[None
         print(describe(kubectl, NAMESPACE))
 
 
-def _found(kubectl: Kubectl, name: str) -> Object:
+def _live_dataset(kubectl: Kubectl, name: str) -> Object:
     return kubectl.get("datasets.tdcs.io", name, namespace=NAMESPACE) or {}
 
 
 def _is_ready(kubectl: Kubectl, name: str) -> bool:
-    return unmet(_found(kubectl, name), "Ready") is None
+    return unmet(_live_dataset(kubectl, name), "Ready") is None
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_thousand_files_of_a_store_are_loaded(loaded: None, kubectl: Kubectl, kind: str) -> None:
     def unready() -> str | None:
-        status = _found(kubectl, kind).get("status") or {}
+        status = _live_dataset(kubectl, kind).get("status") or {}
         is_loaded = _is_ready(kubectl, kind) and status.get("cachedRatio") == 1
         return None if is_loaded else json.dumps(status.get("conditions"))
 
     kubectl.wait(unready, what=f"Dataset {kind} is not loaded", seconds=300)
-    status = _found(kubectl, kind)["status"]
+    status = _live_dataset(kubectl, kind)["status"]
     assert status["totalFiles"] == len(FILES)
     assert status["totalBytes"] == sum(map(len, FILES.values()))
 

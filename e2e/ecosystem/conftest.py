@@ -57,6 +57,6 @@ def holders(
     kubectl.apply(datasets.dataset(CLAIM, namespace=namespace, bucket=demo.DATASET, placement=place))
     datasets.wait_ready(kubectl, CLAIM, namespace=namespace)
     copies = datasets.copies_of(kubectl, CLAIM, namespace=namespace).values()
-    found = {node for copy in copies for node, held in copy.items() if held}
-    assert len(found) == 2
-    return found
+    nodes = {node for copy in copies for node, held in copy.items() if held}
+    assert len(nodes) == 2
+    return nodes

@@ -1,6 +1,6 @@
 """Managers of other projects as a user installs them: an image, and the project's own chart, without cert-manager.
 
-The image is one static program. It is given to one node, where the chart is told to run it.
+The image is one static program. It is loaded on one node, and the chart's values make it run there.
 """
 
 import shutil
@@ -140,7 +140,7 @@ class TrainerChart(Chart):
 
 
 CHARTS: Mapping[str, Chart] = {
-    each.manager.program: each for each in (KueueChart(), JobSetChart(), TrainerChart())
+    chart.manager.program: chart for chart in (KueueChart(), JobSetChart(), TrainerChart())
 }
 
 
@@ -148,9 +148,9 @@ def require() -> None:
     """Skip the test where it is not asked for, or, with its name, where a manager or its module is not there."""
     if not fetches():
         pytest.skip("with other projects on the local cluster: `make ecosystem` (TDCS_ECOSYSTEM=1)")
-    for each in CHARTS.values():
-        manager_program(each.manager.program)
-        module_folder(each.manager.program, module=each.manager.module)
+    for chart in CHARTS.values():
+        manager_program(chart.manager.program)
+        module_folder(chart.manager.program, module=chart.manager.module)
 
 
 @contextmanager

@@ -59,7 +59,7 @@ def run_all(kubectl: Kubectl, objects: list[Object], *, namespace: str) -> list[
     kubectl.apply(*objects)
 
     def look() -> str | None:
-        found = {
+        unmet_by_kind = {
             "job": unmet(kubectl.get("jobs.batch", "job", namespace=namespace), "Complete"),
             "jobset": unmet(
                 kubectl.get("jobsets.jobset.x-k8s.io", "jobset", namespace=namespace), "Completed"
@@ -69,7 +69,7 @@ def run_all(kubectl: Kubectl, objects: list[Object], *, namespace: str) -> list[
             ),
         }
         phase = (kubectl.get("pod", "pod", namespace=namespace) or {}).get("status", {}).get("phase")
-        waits = [f"{name}: {what}" for name, what in found.items() if what is not None]
+        waits = [f"{name}: {condition}" for name, condition in unmet_by_kind.items() if condition is not None]
         waits += [] if phase == "Succeeded" else [f"pod: {phase}"]
         return "; ".join(waits) or None
 
@@ -99,7 +99,7 @@ def test_a_train_job_trains_and_jobs_of_every_kind_read_where_their_data_is(
     holders: set[str], training_image: None, kubectl: Kubectl, namespace: str, toolbox: str
 ) -> None:
     objects = jobs_with_claim(pod_spec(image=toolbox), namespace=namespace)
-    objects = [trains(each) if each["kind"] == "TrainJob" else each for each in objects]
+    objects = [trains(obj) if obj["kind"] == "TrainJob" else obj for obj in objects]
     pods = run_all(kubectl, objects, namespace=namespace)
     check_pods(pods, holders=holders)
     for pod in pods:

@@ -32,14 +32,14 @@ pytestmark = pytest.mark.usefixtures("kueue_enabled")
 def queue_objects(namespace: str) -> list[Object]:
     """A ClusterQueue with four GPUs, its LocalQueue, and a class of priority."""
 
-    def made(kind: str, name: str, **more: object) -> Object:
+    def object_of(kind: str, name: str, **more: object) -> Object:
         return {"apiVersion": KUEUE_API, "kind": kind, "metadata": {"name": name}, **more}
 
     quota = {"name": NAME, "resources": [{"name": GPU, "nominalQuota": QUOTA}]}
-    local = made("LocalQueue", "gpu", spec={"clusterQueue": NAME})
+    local = object_of("LocalQueue", "gpu", spec={"clusterQueue": NAME})
     return [
-        made("ResourceFlavor", NAME),
-        made(
+        object_of("ResourceFlavor", NAME),
+        object_of(
             "ClusterQueue",
             NAME,
             spec={
@@ -49,7 +49,7 @@ def queue_objects(namespace: str) -> list[Object]:
             },
         ),
         {**local, "metadata": {"name": "gpu", "namespace": namespace}},
-        made("WorkloadPriorityClass", URGENT, value=1000, description=""),
+        object_of("WorkloadPriorityClass", URGENT, value=1000, description=""),
     ]
 
 
@@ -132,8 +132,8 @@ class Jobs:
         self._namespace = namespace
 
     def status(self, name: str) -> Object:
-        found = self._kubectl.get("trainingjobs.tdcs.io", name, namespace=self._namespace) or {}
-        status: Object = found.get("status") or {}
+        obj = self._kubectl.get("trainingjobs.tdcs.io", name, namespace=self._namespace) or {}
+        status: Object = obj.get("status") or {}
         return status
 
     def wait_state(self, name: str, state: str, *, seconds: float = 90) -> None:
@@ -141,8 +141,8 @@ class Jobs:
 
         def look() -> str | None:
             status = self.status(name)
-            said = f"{status.get('state')} ({status.get('reason')}): {status.get('message')}"
-            return None if state in {status.get("state"), status.get("reason")} else said
+            state_now = f"{status.get('state')} ({status.get('reason')}): {status.get('message')}"
+            return None if state in {status.get("state"), status.get("reason")} else state_now
 
         kinds = "trainingjobs.tdcs.io,workloads.kueue.x-k8s.io,pods"
         self._kubectl.wait(
@@ -153,10 +153,8 @@ class Jobs:
         )
 
     def workload(self, name: str) -> Object:
-        found = self._kubectl.get(
-            "workloads.kueue.x-k8s.io", f"trainingjob-{name}", namespace=self._namespace
-        )
-        return found or {}
+        obj = self._kubectl.get("workloads.kueue.x-k8s.io", f"trainingjob-{name}", namespace=self._namespace)
+        return obj or {}
 
     def wait_condition(self, name: str, kind: str, status: str) -> None:
         """Wait until Kueue says this of a job's Workload."""

@@ -83,17 +83,17 @@ def cache(kubectl: Kubectl) -> Object:
 
 def states(kubectl: Kubectl) -> dict[str, str]:
     """The state of each cache worker, by its node."""
-    return {one["node"]: one["state"] for one in cache(kubectl).get("status", {}).get("workers", [])}
+    return {worker["node"]: worker["state"] for worker in cache(kubectl).get("status", {}).get("workers", [])}
 
 
 def wait_workers(kubectl: Kubectl, count: int, *, holding: int, namespace: str) -> set[str]:
     """Wait until there are so many workers, and so many bytes of the Dataset that is read on all of them together; the
     states that workers had meanwhile."""
-    seen: set[str] = set()
+    states_met: set[str] = set()
 
     def look() -> str | None:
         now = states(kubectl)
-        seen.update(now.values())
+        states_met.update(now.values())
         (held,) = datasets.copies_of(kubectl, READ, namespace=namespace).values() or [{}]
         held = {node: size for node, size in held.items() if size}
         settled = set(now.values()) == {"Ready"} and len(now) == count
@@ -111,14 +111,14 @@ def wait_workers(kubectl: Kubectl, count: int, *, holding: int, namespace: str) 
             )
         ),
     )
-    return seen
+    return states_met
 
 
 def test_wanted_bytes_add_a_worker_and_their_end_removes_it_by_a_drain_while_a_job_reads(
     measured: str, kubectl: Kubectl, reporter: Reporter, namespace: str, toolbox: str
 ) -> None:
-    for bucket, made in SIZES.items():
-        operations.fill("small", bucket=bucket, seeded=made, reporter=reporter)
+    for bucket, files in SIZES.items():
+        operations.fill("small", bucket=bucket, seeded=files, reporter=reporter)
     total = operations.manifest(READ)["totalBytes"]
     datasets.grant_access(kubectl, namespace=namespace, reporter=reporter)
     spread = {"mode": "Partition", "nodeCount": 3}
@@ -139,8 +139,8 @@ def test_wanted_bytes_add_a_worker_and_their_end_removes_it_by_a_drain_while_a_j
     assert condition(burst, "ScalingActive")["status"] == "True"
 
     kubectl.delete("datasets.tdcs.io", BURST, namespace=namespace)
-    seen = wait_workers(kubectl, 2, holding=total, namespace=namespace)
-    assert "Draining" in seen
+    states_met = wait_workers(kubectl, 2, holding=total, namespace=namespace)
+    assert "Draining" in states_met
     assert cache(kubectl)["spec"]["replicas"] == 2
 
     rounds = len(logs_of(kubectl, READ, namespace=namespace)[0].splitlines())
@@ -155,7 +155,7 @@ def test_wanted_bytes_add_a_worker_and_their_end_removes_it_by_a_drain_while_a_j
     )
     kubectl("exec", f"job/{READ}-worker", "-n", namespace, "--", "touch", "/tmp/end")
     status = succeeded(kubectl, READ, namespace=namespace)
-    assert [one.get("failed", 0) for one in status["replicaStatuses"]] == [0]
+    assert [role_status.get("failed", 0) for role_status in status["replicaStatuses"]] == [0]
     (log,) = logs_of(kubectl, READ, namespace=namespace)
     *sums, end = log.splitlines()
     assert end == "end"

@@ -107,7 +107,7 @@ def test_switching_on_what_is_the_default_leaves_data_and_running_jobs_alone(
     kubectl.wait(running, what=f"TrainingJob {name} does not run", seconds=120)
     (old,) = kubectl.list("pods", namespace=namespace, selector=f"tdcs.io/training-job={name}")
     (away,) = set(workers) - set(held)
-    # While the workers are away it reads from the source, so it reads little: what that sends then tells of loads.
+    # While the workers are away it reads from the source, so it reads little: the rest is sent for loads.
     image = f"tdcs/tdcs:{tags['tdcs']}"
     remote = start_remote_reader(
         kubectl, readers, "from-elsewhere", node=away, image=image, files=20, pause_seconds=0.5
@@ -122,8 +122,10 @@ def test_switching_on_what_is_the_default_leaves_data_and_running_jobs_alone(
     # The cache starts again with certificates, and meanwhile what is on other nodes cannot be read: reads fail or wait.
     wait_whole_rounds(kubectl, remote, 5, namespace=namespace)
     met = rounds(kubectl, remote, namespace=namespace)[done:]
-    print(f"{len(met)} rounds, {sum(bool(one['failed']) for one in met)} with failures: {failures(met)[:3]}")
-    print(f"the longest read took {max(one['longest'] for one in met)} s")
+    print(
+        f"{len(met)} rounds, {sum(bool(record['failed']) for record in met)} with failures: {failures(met)[:3]}"
+    )
+    print(f"the longest read took {max(record['longest'] for record in met)} s")
     assert not [text for text in failures(met) if "wrong bytes" in text]
     # A pod whose files are on its node saw nothing of it.
     (new,) = kubectl.list("pods", namespace=namespace, selector=f"tdcs.io/training-job={name}")
@@ -133,8 +135,12 @@ def test_switching_on_what_is_the_default_leaves_data_and_running_jobs_alone(
     assert logs_of(kubectl, name) == ["end"]
 
     def whole() -> str | None:
-        found = demo.node_bytes(kubectl)
-        return None if sorted(found.values()) == sorted(held.values()) else f"it is {found}, and was {held}"
+        bytes_now = demo.node_bytes(kubectl)
+        return (
+            None
+            if sorted(bytes_now.values()) == sorted(held.values())
+            else f"it is {bytes_now}, and was {held}"
+        )
 
     # A worker that is away for over a minute, on a busy machine, gives its copy to another node, from the other copy.
     kubectl.wait(whole, what="the Dataset is not as whole as it was", seconds=120)
@@ -175,6 +181,6 @@ def test_an_upgrade_of_the_node_plugin_in_the_middle_of_an_epoch_costs_no_read(
     assert holder == uids(kubectl, "reader-holder", node=away)
     met = rounds(kubectl, remote, namespace=namespace)[done:]
     print(
-        f"{sum(one['files'] for one in met)} files, the longest read {max(one['longest'] for one in met)} s"
+        f"{sum(record['files'] for record in met)} files, the longest read {max(record['longest'] for record in met)} s"
     )
     assert not failures(met)

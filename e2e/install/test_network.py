@@ -33,7 +33,11 @@ def image(tdcs: None, reporter: Reporter) -> str:
 
 def probe(name: str, *, image: str, namespace: str, labels: dict[str, str]) -> dict[str, Any]:
     """A pod that tries all ports, and prints which took a connection."""
-    args = ["network-probe", "--control=kubernetes.default.svc:443", *(f"--target={one}" for one in TARGETS)]
+    args = [
+        "network-probe",
+        "--control=kubernetes.default.svc:443",
+        *(f"--target={target}" for target in TARGETS),
+    ]
     container = {"name": "main", "image": image, "args": args, "securityContext": UNPRIVILEGED}
     return {
         "apiVersion": "v1",
@@ -50,20 +54,20 @@ def answers(kubectl: Kubectl, pod: dict[str, Any]) -> dict[str, str]:
     kubectl.apply(pod)
 
     def ended() -> str | None:
-        found = kubectl.get("pod", name, namespace=namespace) or {}
-        phase = found.get("status", {}).get("phase", "absent")
+        pod = kubectl.get("pod", name, namespace=namespace) or {}
+        phase = pod.get("status", {}).get("phase", "absent")
         return None if phase in {"Succeeded", "Failed"} else f"pod {name} is {phase}"
 
     kubectl.wait(ended, what=f"pod {name} did not end", seconds=120)
     log = kubectl("logs", name, "-n", namespace)
     kubectl.delete("pod", name, namespace=namespace)
-    found: dict[str, str] = {}
+    outcomes: dict[str, str] = {}
     for line in log.splitlines():
         outcome, _, target = line.partition(": ")
         if target in TARGETS:
-            found[target] = outcome
-    assert set(found) == set(TARGETS), log
-    return found
+            outcomes[target] = outcome
+    assert set(outcomes) == set(TARGETS), log
+    return outcomes
 
 
 @pytest.mark.threat("ports-from-other-namespaces", "operator-port")
@@ -75,8 +79,8 @@ def test_a_pod_of_another_namespace_reaches_no_port_whatever_labels_it_has(
         ("imitated-operator", OPERATOR),
         ("imitated-worker", {"tdcs.io/cache-cluster": CLUSTER, "tdcs.io/component": "worker"}),
     ):
-        found = answers(kubectl, probe(name, image=image, namespace=namespace, labels=labels))
-        assert found == dict.fromkeys(TARGETS, "closed"), name
+        outcomes = answers(kubectl, probe(name, image=image, namespace=namespace, labels=labels))
+        assert outcomes == dict.fromkeys(TARGETS, "closed"), name
 
 
 @pytest.mark.parametrize(
@@ -101,9 +105,13 @@ def test_a_component_reaches_the_ports_of_its_role_and_no_others(
     closed = set(TARGETS) - reached
 
     def admitted() -> str | None:
-        found = answers(kubectl, pod)
-        assert {found[target] for target in closed} == {"closed"}
-        return None if {found[target] for target in reached} == {"reached"} else f"the ports answer {found}"
+        outcomes = answers(kubectl, pod)
+        assert {outcomes[target] for target in closed} == {"closed"}
+        return (
+            None
+            if {outcomes[target] for target in reached} == {"reached"}
+            else f"the ports answer {outcomes}"
+        )
 
     kubectl.wait(admitted, what="the component's labels open no port", seconds=120)
 
@@ -111,7 +119,7 @@ def test_a_component_reaches_the_ports_of_its_role_and_no_others(
 def test_the_operators_own_probe_says_that_the_cache_is_isolated(tdcs: None, kubectl: Kubectl) -> None:
     def concluded() -> str | None:
         cluster = kubectl.get("cacheclusters.tdcs.io", CLUSTER, namespace=SYSTEM) or {}
-        found = condition(cluster, "NetworkIsolated")
-        return None if found.get("status") == "True" else f"NetworkIsolated is {found}"
+        isolated = condition(cluster, "NetworkIsolated")
+        return None if isolated.get("status") == "True" else f"NetworkIsolated is {isolated}"
 
     kubectl.wait(concluded, what="the cache's probe did not succeed", seconds=180)

@@ -112,12 +112,16 @@ def test_an_upgrade_from_the_packaged_release_keeps_data_and_running_jobs(
     assert expected_digest() in logs_of(kubectl, "through-upgrade")[0]
     ended = kubectl.get("trainingjobs.tdcs.io", "before-upgrade", namespace=namespace) or {}
     assert ended["status"]["state"] == "Succeeded", "a job that had ended ran again"
-    same = kubectl.get("persistentvolumeclaims", demo.DATASET, namespace=namespace) or {}
-    assert same["metadata"]["uid"] == claim["metadata"]["uid"], "the Dataset has another claim"
+    claim_now = kubectl.get("persistentvolumeclaims", demo.DATASET, namespace=namespace) or {}
+    assert claim_now["metadata"]["uid"] == claim["metadata"]["uid"], "the Dataset has another claim"
 
     def whole() -> str | None:
-        found = demo.node_bytes(kubectl)
-        return None if sorted(found.values()) == sorted(held.values()) else f"it is {found}, and was {held}"
+        bytes_now = demo.node_bytes(kubectl)
+        return (
+            None
+            if sorted(bytes_now.values()) == sorted(held.values())
+            else f"it is {bytes_now}, and was {held}"
+        )
 
     kubectl.wait(whole, what="the Dataset is not as whole as it was", seconds=120)
     kubectl.apply(reading_job("after-upgrade", image=toolbox, workers=1, script=PRINT_CHECKSUMS))

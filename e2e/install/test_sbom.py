@@ -21,14 +21,14 @@ def bills(tmp_path_factory: pytest.TempPathFactory, reporter: Reporter) -> dict[
 
 
 def urls(bill: dict[str, Any]) -> set[str]:
-    return {one["purl"] for one in bill["components"] if "purl" in one}
+    return {component["purl"] for component in bill["components"] if "purl" in component}
 
 
 @pytest.mark.threat("package-authors")
 def test_every_image_names_its_distribution_and_the_sources_of_its_packages(bills: dict[str, Any]) -> None:
     assert bills.keys() == set(SHIPPED)
     for name, bill in bills.items():
-        (system,) = [one for one in bill["components"] if one["type"] == "operating-system"]
+        (system,) = [component for component in bill["components"] if component["type"] == "operating-system"]
         assert (system["name"], bool(system["version"])) == ("debian", True), name
         distro = f"distro=debian-{system['version']}"
         debian = {url for url in urls(bill) if url.startswith("pkg:deb/")}

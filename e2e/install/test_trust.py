@@ -22,14 +22,14 @@ def trusted(tdcs: None, kubectl: Kubectl) -> None:
     """The release has certificates."""
     operator = kubectl.get("deployments", "tdcs-operator", namespace=SYSTEM) or {}
     args = operator["spec"]["template"]["spec"]["containers"][0]["args"]
-    if not any(each.startswith("--trust=") for each in args):
+    if not any(argument.startswith("--trust=") for argument in args):
         pytest.skip("the release has no certificates: TDCS_HELM_VALUES has trust.enabled: false")
 
 
 def test_the_caches_certificates_are_valid_and_their_end_is_a_metric(trusted: None, kubectl: Kubectl) -> None:
     cluster = kubectl.get("cacheclusters.tdcs.io", release.CACHE_CLUSTER, namespace=SYSTEM)
-    found = condition(cluster, "Trusted")
-    assert (found.get("status"), found.get("reason")) == ("True", "CertificatesValid"), found
+    state = condition(cluster, "Trusted")
+    assert (state.get("status"), state.get("reason")) == ("True", "CertificatesValid"), state
     text = metrics_of(
         kubectl, "deploy/tdcs-operator", container="operator", port=OPERATOR_METRICS, host="operator.tdcs.io"
     )

@@ -77,7 +77,7 @@ def test_before_tdcs_goes_its_data_goes_from_every_disk(
     privileged_namespace: str,
     lookers: dict[str, str],
 ) -> None:
-    def seen(command: str) -> dict[str, str]:
+    def output_by_node(command: str) -> dict[str, str]:
         return {
             node: kubectl("exec", pod, "-n", privileged_namespace, "--", "sh", "-ec", command).strip()
             for node, pod in lookers.items()
@@ -85,14 +85,14 @@ def test_before_tdcs_goes_its_data_goes_from_every_disk(
 
     demo.load_dataset(reporter=reporter, kubectl=kubectl)
     held = demo.node_bytes(kubectl)
-    before = seen(BLOCKS)
+    before = output_by_node(BLOCKS)
     assert held
     assert all(int(before[node]) > 0 for node in held), (held, before)
 
     release.clear(reporter=reporter, kubectl=kubectl, seconds=120)
 
     assert [thing for resource, _ in release.CUSTOM_RESOURCES for thing in kubectl.list(resource)] == []
-    assert seen(LEFT) == dict.fromkeys(lookers, "")
+    assert output_by_node(LEFT) == dict.fromkeys(lookers, "")
     volumes = [volume["metadata"]["name"] for volume in kubectl.list("persistentvolumes")]
     assert not [name for name in volumes if name.startswith("tdcs.")]
     operator = kubectl.get("deployments", "tdcs-operator", namespace=release.NAMESPACE)
@@ -175,7 +175,9 @@ def test_an_uninstall_leaves_kinds_and_namespace_alone_until_they_are_deleted(
     assert set(workers) <= set(registered(kubectl))
     # Those of the release itself; the others belong to its cache.
     certificates = kubectl.list("secrets", namespace=release.NAMESPACE, selector="tdcs.io/certificate")
-    stays = names_of(one for one in certificates if not one["metadata"].get("ownerReferences"))
+    stays = names_of(
+        certificate for certificate in certificates if not certificate["metadata"].get("ownerReferences")
+    )
     stays |= {("Namespace", "", release.NAMESPACE)}
     stays |= {("CustomResourceDefinition", "", kind) for kind in KINDS}
     stays |= {
@@ -186,20 +188,20 @@ def test_an_uninstall_leaves_kinds_and_namespace_alone_until_they_are_deleted(
 
     release.uninstall(reporter=reporter, kubectl=kubectl)
 
-    def left() -> set[tuple[str, str, str]]:
+    def names_left() -> set[tuple[str, str, str]]:
         return names_of(filter(of_tdcs, everything(kubectl)))
 
     def more() -> str | None:
         """What the garbage collector and the kubelets have not taken yet."""
         try:
-            extra = [" ".join(filter(None, thing)) for thing in sorted(left() - stays)]
-        except LocalError as error:  # a kind went between being told of and being listed
+            extra = [" ".join(filter(None, thing)) for thing in sorted(names_left() - stays)]
+        except LocalError as error:  # a kind was deleted between discovery and list
             return str(error)
         extra += [f"CSI plugin on {node}" for node in registered(kubectl)]
         return ", ".join(extra) or None
 
     kubectl.wait(more, what="the uninstalled release left objects behind", seconds=60)
-    assert left() == stays
+    assert names_left() == stays
     assert left_mounted(kubectl, privileged_namespace, workers, image=toolbox) == dict.fromkeys(workers, "")
 
     for kind in KINDS:

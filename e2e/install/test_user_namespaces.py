@@ -43,17 +43,17 @@ def test_what_has_ended_is_deleted_when_its_time_is_over(
     }
     kubectl.apply(job, preload)
 
-    def left() -> str | None:
+    def objects_left() -> str | None:
         kinds = ("trainingjobs.tdcs.io", "preloads.tdcs.io", "jobs", "pods")
-        found = [
-            f"{kind}/{one['metadata']['name']}"
+        leftovers = [
+            f"{kind}/{obj['metadata']['name']}"
             for kind in kinds
-            for one in kubectl.list(kind, namespace=namespace)
+            for obj in kubectl.list(kind, namespace=namespace)
         ]
-        return ", ".join(found) or None
+        return ", ".join(leftovers) or None
 
     kubectl.wait(
-        left,
+        objects_left,
         what="what has ended is still there",
         seconds=120,
         explain=lambda: describe(kubectl, namespace),
@@ -72,8 +72,8 @@ def test_a_pod_gets_an_event_when_its_dataset_does_not_exist(
     kubectl.apply(placed)
 
     def look() -> str | None:
-        found = kubectl.list("events", namespace=namespace)
-        said = [event["message"] for event in found if event["reason"] == "DatasetNotFound"]
-        return None if any("nowhere" in message for message in said) else f"events: {found}"
+        events = kubectl.list("events", namespace=namespace)
+        messages = [event["message"] for event in events if event["reason"] == "DatasetNotFound"]
+        return None if any("nowhere" in message for message in messages) else f"events: {events}"
 
     kubectl.wait(look, what="no event names the Dataset", seconds=60)

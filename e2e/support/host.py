@@ -19,6 +19,6 @@ def host_of(node: str) -> str:
 
 
 def signer(kubectl: Kubectl) -> PublicKey:
-    """The key with which the cluster signs tokens, as it tells everybody."""
+    """The key with which the cluster signs tokens, as the API server publishes it."""
     (key,) = kubectl.raw("/openid/v1/jwks")["keys"]
     return published_key(key)

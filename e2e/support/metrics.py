@@ -29,8 +29,8 @@ print(answer.read().decode())
 
 def certificate(kubectl: Kubectl) -> dict[str, str]:
     """Prometheus' certificate, key and authorities by the names of their files; none where there are none."""
-    found = kubectl.get("secret", SECRET, namespace=SYSTEM) or {}
-    return {name: base64.b64decode(value).decode() for name, value in found.get("data", {}).items()}
+    secret = kubectl.get("secret", SECRET, namespace=SYSTEM) or {}
+    return {name: base64.b64decode(value).decode() for name, value in secret.get("data", {}).items()}
 
 
 def metrics_of(kubectl: Kubectl, pod: str, *, container: str, port: int, host: str) -> str:

@@ -127,12 +127,12 @@ def _configuration(namespace: str, rules: str) -> Object:
         }
         for role, (port, _) in SCRAPED.items()
     ]
-    made = {"global": {"scrape_interval": "1s"}, "scrape_configs": jobs}
+    configuration = {"global": {"scrape_interval": "1s"}, "scrape_configs": jobs}
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": NAME, "namespace": namespace},
-        "data": {"prometheus.yml": yaml.safe_dump(made), "adapter.yml": rules},
+        "data": {"prometheus.yml": yaml.safe_dump(configuration), "adapter.yml": rules},
     }
 
 

@@ -43,8 +43,8 @@ def finished(kubectl: Kubectl, name: str, namespace: str, *, seconds: float = 18
     """Wait until a pod has succeeded and return its log."""
 
     def look() -> str | None:
-        found = kubectl.get("pod", name, namespace=namespace) or {}
-        phase = found.get("status", {}).get("phase", "absent")
+        pod = kubectl.get("pod", name, namespace=namespace) or {}
+        phase = pod.get("status", {}).get("phase", "absent")
         assert phase != "Failed", kubectl("logs", name, "-n", namespace)
         return None if phase == "Succeeded" else f"pod {name} is {phase}"
 

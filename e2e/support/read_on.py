@@ -31,10 +31,10 @@ def read(path: str, digest: str) -> tuple[str, float]:
         # What the kernel remembers of it is dropped first: the bytes shall come from where they are.
         with open(path, "rb", buffering=0) as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            found = hashlib.sha256(file.readall()).hexdigest()
+            digest_read = hashlib.sha256(file.readall()).hexdigest()
     except OSError as error:
         return f"{path}: {error}", time.monotonic() - begin
-    return ("" if found == digest else f"{path}: {WRONG}"), time.monotonic() - begin
+    return ("" if digest_read == digest else f"{path}: {WRONG}"), time.monotonic() - begin
 
 
 def excuse(text: str) -> int:

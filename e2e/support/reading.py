@@ -52,16 +52,16 @@ def reading_pod(
 
 def rounds(kubectl: Kubectl, name: str, *, namespace: str) -> list[dict[str, Any]]:
     """What a pod has said: a line for each time that it has read everything."""
-    found = kubectl.get("pods", name, namespace=namespace) or {}
-    if found.get("status", {}).get("phase") not in {"Running", "Succeeded", "Failed"}:
+    pod = kubectl.get("pods", name, namespace=namespace) or {}
+    if pod.get("status", {}).get("phase") not in {"Running", "Succeeded", "Failed"}:
         return []
     lines = kubectl("logs", name, "-n", namespace).splitlines()
     return [json.loads(line) for line in lines if line.startswith("{")]
 
 
-def failures(found: list[dict[str, Any]]) -> list[str]:
+def failures(records: list[dict[str, Any]]) -> list[str]:
     """What failed in these rounds."""
-    return [text for one in found for text in one["failed"]]
+    return [text for record in records for text in record["failed"]]
 
 
 def wait_rounds(kubectl: Kubectl, name: str, count: int, *, namespace: str, seconds: float = 180) -> None:
@@ -125,9 +125,9 @@ def shell(kubectl: Kubectl, name: str, script: str, *, namespace: str = demo.NAM
 
 def pod_on(kubectl: Kubectl, node: str, selector: str) -> dict[str, Any]:
     """The running system pod with these labels on a node."""
-    (found,) = (
+    (pod,) = (
         thing
         for thing in kubectl.list("pods", namespace=SYSTEM, selector=selector)
         if thing["spec"].get("nodeName") == node and not thing["metadata"].get("deletionTimestamp")
     )
-    return found
+    return pod

@@ -79,16 +79,16 @@ def compiled(
     """What the compile Jobs printed, by target; the Dataset of the artifacts is loaded onto all nodes afterwards."""
     demo.apply_dataset(reporter=reporter, kubectl=kubectl)
     # A new seed replaces what an earlier run left in the bucket, so that everything is built in this one.
-    other = Made(files=1, size="1KiB", seed=uuid.uuid4().hex)
-    operations.fill("small", bucket=BUCKET, seeded=other, reporter=reporter)
+    unrelated = Made(files=1, size="1KiB", seed=uuid.uuid4().hex)
+    operations.fill("small", bucket=BUCKET, seeded=unrelated, reporter=reporter)
     printed = {}
     jobs = example("compile-digits.yaml", image)
     kubectl.apply(*jobs)
     for job in jobs:
         name = job["metadata"]["name"]
         wait_for_job(kubectl, name)
-        said = json.loads(kubectl("logs", f"job/{name}", "-n", demo.NAMESPACE))
-        printed[said["manifest"]["target"]] = said
+        report = json.loads(kubectl("logs", f"job/{name}", "-n", demo.NAMESPACE))
+        printed[report["manifest"]["target"]] = report
     kubectl.apply(*example("dataset-compiled.yaml", image))
     yield printed
     demo.forget(kubectl=kubectl)  # other tests begin without these jobs and datasets
@@ -149,12 +149,12 @@ def score_job(name: str, *, image: str, targets: dict[str, str]) -> list[dict[st
 
 def lines_by_node(kubectl: Kubectl, name: str) -> dict[str, dict[str, Any]]:
     """What the pods of a score job printed, by the node that each ran on."""
-    found = {}
+    line_by_node = {}
     for log in logs_of(kubectl, name):
         first, *_, last = log.strip().splitlines()
-        found[first.removeprefix("node: ")] = json.loads(last)
+        line_by_node[first.removeprefix("node: ")] = json.loads(last)
         print(first, last)
-    return found
+    return line_by_node
 
 
 def test_each_of_three_pods_scores_with_the_artifact_of_its_node_and_compiles_nothing(
@@ -164,7 +164,7 @@ def test_each_of_three_pods_scores_with_the_artifact_of_its_node_and_compiles_no
     image: str,
     kubectl: Kubectl,
 ) -> None:
-    assert {target: said["built"] for target, said in compiled.items()} == dict.fromkeys(TARGETS, True)
+    assert {target: report["built"] for target, report in compiled.items()} == dict.fromkeys(TARGETS, True)
     sent: list[int] = []
     for name in JOBS[:2]:
         kubectl.apply(*score_job(name, image=image, targets=labelled))
@@ -176,8 +176,8 @@ def test_each_of_three_pods_scores_with_the_artifact_of_its_node_and_compiles_no
             assert line["compiled_here"] is False
             assert line["images"] > 0
         sent.append(operations.payload_bytes_sent(bucket=BUCKET) - sent_before)
-    artifacts = [said["manifest"] for said in compiled.values()]
-    whole = sum(each[part]["bytes"] for each in artifacts for part in ("library", "parameters"))
+    artifacts = [report["manifest"] for report in compiled.values()]
+    whole = sum(artifact[part]["bytes"] for artifact in artifacts for part in ("library", "parameters"))
     print(json.dumps({"bytes_of_the_artifacts": whole, "sent_by_the_source_after_each_job": sent}))
     assert whole <= sent[0] < 1.1 * whole  # three nodes have them, and the source sent them once
     assert sent[1] - sent[0] < 16384  # listings
@@ -239,6 +239,6 @@ def test_a_second_compile_job_builds_nothing(
     job["metadata"]["name"] = "compile-again"
     kubectl.apply(job)
     wait_for_job(kubectl, "compile-again")
-    said = json.loads(kubectl("logs", "job/compile-again", "-n", demo.NAMESPACE))
-    assert said["built"] is False
-    assert said["manifest"] == compiled["x86-64-v2"]["manifest"]
+    report = json.loads(kubectl("logs", "job/compile-again", "-n", demo.NAMESPACE))
+    assert report["built"] is False
+    assert report["manifest"] == compiled["x86-64-v2"]["manifest"]

@@ -113,7 +113,7 @@ def test_a_running_job_reads_on_and_succeeds_whatever_is_killed_around_it(
 
     assert status["locality"] == 1.0
     assert {pod["node"] for pod in status["placement"]} <= set(held)
-    assert [one.get("failed", 0) for one in status["replicaStatuses"]] == [0]
+    assert [role_status.get("failed", 0) for role_status in status["replicaStatuses"]] == [0]
     for log in logs_of(kubectl, JOB):
         *sums, end = log.splitlines()
         assert end == "ended"

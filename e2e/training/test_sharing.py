@@ -66,26 +66,28 @@ def create_jobs(kubectl: Kubectl, namespace: str, *names: str, image: str) -> No
     )
 
 
-def wait_running(kubectl: Kubectl, namespace: str, *, left: set[str], count: int) -> dict[str, Object]:
+def wait_running(kubectl: Kubectl, namespace: str, *, waiting: set[str], count: int) -> dict[str, Object]:
     """Wait until so many of the jobs that are left run, and all others of them wait for a place at the Dataset; the
     statuses of those that run."""
     running: dict[str, Object] = {}
 
     def look() -> str | None:
         running.clear()
-        found = {
+        statuses = {
             job["metadata"]["name"]: job.get("status") or {}
             for job in kubectl.list(KIND, namespace=namespace)
         }
-        running.update({name: found[name] for name in left if found[name].get("state") == "Running"})
-        wait = {name for name in left if found[name].get("reason") == "DatasetAtLimit"}
-        if len(running) == min(count, len(left)) and running.keys() | wait == left:
+        running.update({name: statuses[name] for name in waiting if statuses[name].get("state") == "Running"})
+        wait = {name for name in waiting if statuses[name].get("reason") == "DatasetAtLimit"}
+        if len(running) == min(count, len(waiting)) and running.keys() | wait == waiting:
             return None
-        return str({name: (found[name].get("state"), found[name].get("message")) for name in sorted(left)})
+        return str(
+            {name: (statuses[name].get("state"), statuses[name].get("message")) for name in sorted(waiting)}
+        )
 
     kubectl.wait(
         look,
-        what=f"not {count} of the jobs {', '.join(sorted(left))} run while the others wait for a place",
+        what=f"not {count} of the jobs {', '.join(sorted(waiting))} run while the others wait for a place",
         seconds=120,
         explain=lambda: describe(kubectl, namespace),
     )
@@ -113,9 +115,9 @@ def test_with_suspend_the_jobs_of_a_dataset_run_one_after_another(
     names = {"turn-1", "turn-2", "turn-3"}
     create_jobs(kubectl, shared, *names, image=toolbox)
     order: list[str] = []
-    while left := names - {*order}:
-        (running,) = wait_running(kubectl, shared, left=left, count=1)
-        for job in left - {running}:
+    while waiting := names - {*order}:
+        (running,) = wait_running(kubectl, shared, waiting=waiting, count=1)
+        for job in waiting - {running}:
             message = (kubectl.get(KIND, job, namespace=shared) or {})["status"]["message"]
             assert f"{shared}/{running} reads it" in message
         end(kubectl, shared, running)
@@ -134,7 +136,7 @@ def test_with_clone_two_jobs_run_at_once_on_nodes_of_their_own_and_the_source_se
     limit(kubectl, shared, onLimit="Clone", maxCopies=2)
     create_jobs(kubectl, shared, *names, image=toolbox)
 
-    running = wait_running(kubectl, shared, left=names, count=2)
+    running = wait_running(kubectl, shared, waiting=names, count=2)
 
     copies = datasets.copies_of(kubectl, NAME, namespace=shared)
     assert set(copies) == {"0", "clone-1"}
@@ -148,7 +150,7 @@ def test_with_clone_two_jobs_run_at_once_on_nodes_of_their_own_and_the_source_se
 
     for job in running:
         end(kubectl, shared, job)
-    (last,) = wait_running(kubectl, shared, left=names - running.keys(), count=1)
+    (last,) = wait_running(kubectl, shared, waiting=names - running.keys(), count=1)
     end(kubectl, shared, last)
     periods = {job: read(kubectl, shared, job) for job in names}
     first, second = (periods[job] for job in running)

@@ -163,15 +163,15 @@ def bandwidth(checkpoints: Path, slow_links: None, image: str, kubectl: Kubectl)
     pod = job["spec"]["replicaSpecs"][0]["template"]["spec"]
     (container,) = pod["containers"]
     container.update(command=["tdcs-train"], args=["link", "--seconds=2", "--json"])
-    for each in (container["volumeMounts"], pod["volumes"]):
-        each[:] = [entry for entry in each if entry["name"] != CLAIM]
+    for entries in (container["volumeMounts"], pod["volumes"]):
+        entries[:] = [entry for entry in entries if entry["name"] != CLAIM]
     kubectl.delete("trainingjobs.tdcs.io", name, namespace=demo.NAMESPACE)
     kubectl.apply(job)
     succeeded(kubectl, name)
-    (found,) = [json.loads(log) for log in logs_of(kubectl, name) if log.startswith("{")]
-    print(json.dumps(found))
-    assert len(found["pairs"]) == 6
-    slowest: float = found["slowestBytesPerSecond"]
+    (measurement,) = [json.loads(log) for log in logs_of(kubectl, name) if log.startswith("{")]
+    print(json.dumps(measurement))
+    assert len(measurement["pairs"]) == 6
+    slowest: float = measurement["slowestBytesPerSecond"]
     assert 0.8 * MBIT <= slowest * 8e-6 <= 1.1 * MBIT
     return slowest
 
@@ -188,10 +188,10 @@ def planned(bandwidth: float, tmp_path_factory: pytest.TempPathFactory) -> dict[
     subprocess.run(words, cwd=CHECKOUT, env=local, check=True, capture_output=True)
     plan = f"plan --profile {scratch}/graph.txt --workers 3 --bandwidth {bandwidth}"
     plan += f" --job {TEMPLATE} -o {scratch}/job.yaml"
-    made = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "tdcs_train.cli", *plan.split()], check=True, capture_output=True, text=True
     )
-    print(made.stdout)
+    print(result.stdout)
     job: dict[str, Any] = yaml.safe_load((scratch / "job.yaml").read_text())
     assert job["spec"]["datasets"][0]["readers"] == "0-1"
     return job
@@ -201,9 +201,9 @@ def named(job: dict[str, Any], name: str, image: str) -> dict[str, Any]:
     """The job under a name of its own in the demo's namespace, with this checkout's image and its own checkpoints."""
     text = json.dumps(job).replace("tdcs/train-pytorch:dev", image)
     text = text.replace("--checkpoints=/checkpoints", f"--checkpoints=/checkpoints/{name}")
-    made: dict[str, Any] = json.loads(text)
-    made["metadata"] = {"name": name, "namespace": demo.NAMESPACE}
-    return made
+    obj: dict[str, Any] = json.loads(text)
+    obj["metadata"] = {"name": name, "namespace": demo.NAMESPACE}
+    return obj
 
 
 def lines_of(log: str) -> list[dict[str, Any]]:
@@ -213,7 +213,11 @@ def lines_of(log: str) -> list[dict[str, Any]]:
 def finished(kubectl: Kubectl, name: str) -> list[list[dict[str, Any]]]:
     """The lines of each worker that came to its end, by rank; a pod before it may have failed."""
     logs = [lines_of(log) for log in logs_of(kubectl, name)]
-    ended = {own[-1]["worker"]: own for own in logs if own and own[-1].get("done") and "worker" in own[-1]}
+    ended = {
+        lines[-1]["worker"]: lines
+        for lines in logs
+        if lines and lines[-1].get("done") and "worker" in lines[-1]
+    }
     return [ended[rank] for rank in sorted(ended)]
 
 
@@ -230,8 +234,8 @@ def calm(
     kubectl.apply(named(planned, JOBS[0], image))
     status = succeeded(kubectl, JOBS[0], seconds=300)
     lines = finished(kubectl, JOBS[0])
-    for own in lines:
-        print(json.dumps(own))
+    for worker_lines in lines:
+        print(json.dumps(worker_lines))
     return Trained(status, lines)
 
 
@@ -246,12 +250,12 @@ def test_the_planned_pipeline_reads_where_its_data_is_and_its_loss_falls(
     assert {nodes["0"], nodes["1"]} == set(loaded.held)
     assert nodes["2"] not in loaded.held
     assert calm.status["locality"] == 1.0
-    assert [own[0]["stage"] for own in calm.lines] == [0, 0, 1]
-    for own in calm.lines:
-        epochs = [line for line in own if "epoch" in line]
+    assert [worker_lines[0]["stage"] for worker_lines in calm.lines] == [0, 0, 1]
+    for worker_lines in calm.lines:
+        epochs = [line for line in worker_lines if "epoch" in line]
         assert len(epochs) == 8
         assert {line["bottleneck"] for line in epochs} <= {"stage 0", "stage 1"}
-        assert own[-1]["last_loss"] < 0.5 * own[-1]["first_loss"]
+        assert worker_lines[-1]["last_loss"] < 0.5 * worker_lines[-1]["first_loss"]
     figures.append(
         {
             "job": "pipeline 2-1",
@@ -293,13 +297,15 @@ def test_a_pipeline_of_which_a_pod_is_killed_goes_on_and_ends_with_the_same_loss
     kubectl("delete", "pod", victim, "-n", demo.NAMESPACE, "--grace-period=0", "--force")
     succeeded(kubectl, name, seconds=300)
     ended = finished(kubectl, name)
-    for own in ended:
-        print(json.dumps(own))
-    resumed = {own[0]["resumed_after"] for own in ended}
+    for worker_lines in ended:
+        print(json.dumps(worker_lines))
+    resumed = {worker_lines[0]["resumed_after"] for worker_lines in ended}
     assert len(resumed) == 1
     assert 2 <= min(resumed) < 8, "the job had ended, or began again"
     assert len(ended) == 3
-    assert [own[-1]["last_loss"] for own in ended] == [own[-1]["last_loss"] for own in calm.lines]
+    assert [worker_lines[-1]["last_loss"] for worker_lines in ended] == [
+        worker_lines[-1]["last_loss"] for worker_lines in calm.lines
+    ]
     figures.append(
         {
             "job": "pipeline 2-1, a pod of stage 1 killed",
@@ -323,7 +329,9 @@ def test_at_this_link_data_parallel_trains_at_half_the_speed_or_less(
     (container,) = job["spec"]["replicaSpecs"][0]["template"]["spec"]["containers"]
     del container["env"], job["spec"]["datasets"][0]["readers"]
     left_out = ("--checkpoints", "--steps", "--epochs")
-    container["args"] = [each for each in container["args"] if not each.startswith(left_out)] + ["--epochs=1"]
+    container["args"] = [argument for argument in container["args"] if not argument.startswith(left_out)] + [
+        "--epochs=1"
+    ]
     kubectl.delete("trainingjobs.tdcs.io", name, namespace=demo.NAMESPACE)
     kubectl.apply(job)
     succeeded(kubectl, name, seconds=300)
@@ -360,8 +368,8 @@ def test_a_job_with_parameter_servers_sends_by_the_order_of_its_plan(
     server_pods = f"tdcs.io/training-job={name},tdcs.io/role=ps"
 
     def server_runs() -> str | None:
-        found = kubectl.list("pods", namespace=demo.NAMESPACE, selector=server_pods)
-        phases = [pod["status"].get("phase") for pod in found]
+        pods = kubectl.list("pods", namespace=demo.NAMESPACE, selector=server_pods)
+        phases = [pod["status"].get("phase") for pod in pods]
         return None if phases in (["Running"], ["Succeeded"]) else f"the server's pods: {phases}"
 
     kubectl.wait(server_runs, what=f"the server of {name} did not start", seconds=120)
@@ -371,7 +379,7 @@ def test_a_job_with_parameter_servers_sends_by_the_order_of_its_plan(
         server_log = alongside.submit(kubectl, *follow, timeout=400)
         succeeded(kubectl, name, seconds=300)
         (server,) = [line for line in lines_of(server_log.result()) if line.get("done")]
-    workers = [own[-1] for own in finished(kubectl, name)]
+    workers = [worker_lines[-1] for worker_lines in finished(kubectl, name)]
     print(json.dumps([server, *workers]))
     assert len(workers) == 2
     for line in workers:

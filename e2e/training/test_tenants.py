@@ -46,12 +46,12 @@ class Tenants:
     names: list[str]
     image: str
     dice: random.Random
-    _made: dict[str, int] = field(default_factory=dict)
+    _counts: dict[str, int] = field(default_factory=dict)
 
-    def name(self, tenant: str, what: str) -> str:
-        """A name with the namespace in it, so that another one's words with it can be told; never given twice."""
-        self._made[what] = self._made.get(what, 0) + 1
-        return f"{what}{self._made[what]}-{tenant}"
+    def name(self, tenant: str, kind: str) -> str:
+        """A name with the namespace in it, so that messages of others can be searched for it; used once."""
+        self._counts[kind] = self._counts.get(kind, 0) + 1
+        return f"{kind}{self._counts[kind]}-{tenant}"
 
     def dataset(self, tenant: str, **spec: object) -> None:
         """Create the Dataset of a namespace, or change it."""
@@ -142,8 +142,8 @@ class Tenants:
         last: list[str] = []
 
         def look() -> str | None:
-            found = self.objects()
-            for obj in found:
+            objects = self.objects()
+            for obj in objects:
                 status, title = obj.get("status") or {}, obj["metadata"]["name"]
                 if status.get("observedGeneration") != obj["metadata"]["generation"]:
                     return f"{title} is not answered"
@@ -153,7 +153,7 @@ class Tenants:
                     "Running",
                 }:
                     return f"{title} is {status.get('state')} ({status.get('reason')})"
-            last.append(json.dumps([_seen(obj) for obj in found]))
+            last.append(json.dumps([_compared_fields(obj) for obj in objects]))
             del last[:-ALIKE]
             return None if len(last) == ALIKE and len(set(last)) == 1 else "something changes still"
 
@@ -161,7 +161,7 @@ class Tenants:
             look,
             what="the namespaces do not come to rest",
             seconds=300,
-            explain=lambda: "\n".join(describe(self.kubectl, one) for one in self.names),
+            explain=lambda: "\n".join(describe(self.kubectl, namespace) for namespace in self.names),
         )
 
     def views(self) -> dict[str, object]:
@@ -171,13 +171,17 @@ class Tenants:
             for event in self.kubectl.list("events")
             if event["involvedObject"].get("apiVersion", "").startswith("tdcs.io")
         ]
-        found = self.objects()
+        objects = self.objects()
         return {
-            one: (
-                sorted(json.dumps(_seen(obj)) for obj in found if obj["metadata"]["namespace"] == one),
-                sorted({event[1:] for event in events if event[0] == one}),
+            namespace: (
+                sorted(
+                    json.dumps(_compared_fields(obj))
+                    for obj in objects
+                    if obj["metadata"]["namespace"] == namespace
+                ),
+                sorted({event[1:] for event in events if event[0] == namespace}),
             )
-            for one in self.names
+            for namespace in self.names
         }
 
     def foreign_words(self) -> dict[str, list[str]]:
@@ -189,14 +193,14 @@ class Tenants:
             for event in self.kubectl.list("events")
             if event["metadata"]["namespace"] in self.names
         ]
-        found: dict[str, list[str]] = {}
+        words_by_tenant: dict[str, list[str]] = {}
         for tenant, text in words:
-            if any(one in text for one in self.names if one != tenant):
-                found.setdefault(tenant, []).append(text)
-        return found
+            if any(name in text for name in self.names if name != tenant):
+                words_by_tenant.setdefault(tenant, []).append(text)
+        return words_by_tenant
 
 
-def _seen(obj: Object) -> Object:
+def _compared_fields(obj: Object) -> Object:
     """What of an object's status counts: no times, and no figures of the whole cluster."""
     status = obj.get("status") or {}
     return {
@@ -204,7 +208,8 @@ def _seen(obj: Object) -> Object:
         "state": status.get("state"),
         "reason": status.get("reason"),
         "conditions": sorted(
-            (one["type"], one["status"], one["reason"]) for one in status.get("conditions", ())
+            (condition["type"], condition["status"], condition["reason"])
+            for condition in status.get("conditions", ())
         ),
         "copies": [sorted(node["name"] for node in copy["nodes"]) for copy in status.get("copies", ())],
         "grant": status.get("grant"),
@@ -221,16 +226,16 @@ def tenants(
     names = [f"tenant-{letter}-{run}" for letter in LETTERS]
     operations.fill("small", bucket=BUCKET, seeded=FILES, reporter=reporter)
     dice = random.Random(SEED)  # noqa: S311 - a walk that can be walked again
-    found = Tenants(kubectl=kubectl, reporter=reporter, names=names, image=toolbox, dice=dice)
+    tenants_of_run = Tenants(kubectl=kubectl, reporter=reporter, names=names, image=toolbox, dice=dice)
     for name in names:
         kubectl.apply(
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": RESTRICTED}}
         )
         datasets.grant_access(kubectl, namespace=name, reporter=reporter)
-        found.dataset(name, placement={"nodeCount": found.dice.randint(1, 2)})
+        tenants_of_run.dataset(name, placement={"nodeCount": tenants_of_run.dice.randint(1, 2)})
     for name in names:
         datasets.wait_ready(kubectl, f"data-{name}", namespace=name)
-    yield found
+    yield tenants_of_run
     for name in names:
         for kind in (JOBS, DATASETS):
             kubectl("delete", kind, "--all", "-n", name, "--wait", timeout=180)
@@ -246,6 +251,8 @@ def test_ten_tenants_of_one_source_neither_see_nor_pay_each_other(tenants: Tenan
         action = tenants.step(tenant)
         tenants.settle()
         after, title = tenants.views(), f"seed {SEED}, step {number}: {tenant} did {action!r}"
-        for other in tenants.names:
-            assert other == tenant or after[other] == before[other], f"{title}, and {other} changed"
+        for neighbour in tenants.names:
+            assert neighbour == tenant or after[neighbour] == before[neighbour], (
+                f"{title}, and {neighbour} changed"
+            )
         assert not tenants.foreign_words(), title

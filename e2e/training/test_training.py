@@ -33,11 +33,11 @@ def cold(tdcs: None, store_filled: None, training_image: None, kubectl: Kubectl,
     """The example Dataset and job, applied to an empty cache: what an earlier run left is deleted first."""
     statuses: list[dict[str, Any]] = []
 
-    def seen(dataset: dict[str, Any]) -> None:
+    def note_status(dataset: dict[str, Any]) -> None:
         statuses.append(dataset.get("status", {}))
 
-    run = demo.cold_run(reporter=reporter, kubectl=kubectl, observe=seen)
-    return Cold(run, statuses, demo.wait_loaded(reporter=reporter, kubectl=kubectl, observe=seen))
+    run = demo.cold_run(reporter=reporter, kubectl=kubectl, observe=note_status)
+    return Cold(run, statuses, demo.wait_loaded(reporter=reporter, kubectl=kubectl, observe=note_status))
 
 
 @pytest.fixture

@@ -59,8 +59,8 @@ ABSENT = "/data/b: [Errno 2] No such file or directory: '/data/b'"
 WRONG = "/data/a: wrong bytes"
 
 
-def failed(*what: str, at: float = 1.0) -> tuple[FailedRead, ...]:
-    return tuple(FailedRead(at=at, what=one) for one in what)
+def failed(*errors: str, at: float = 1.0) -> tuple[FailedRead, ...]:
+    return tuple(FailedRead(at=at, error=error) for error in errors)
 
 
 def test_what_a_pod_has_read_is_summed_up_over_kills_of_it() -> None:

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from deploy.images.store.tdcs_store.buckets import Buckets
 from deploy.images.store.tdcs_store.units import parse_sizes
-from e2e.chaos.load import JOBS, MOVING, Load, made
+from e2e.chaos.load import JOBS, MOVING, Load, files_of
 from e2e.chaos.plan import Change
 from e2e.chaos.source import Source
 
@@ -120,7 +120,7 @@ def test_the_versions_are_what_the_store_makes_of_them(load: Load, tmp_path: Pat
     load.change(Change.SOURCE)
     buckets = Buckets(root=tmp_path)
     for version, sums in load.versions().items():
-        wanted = made(MOVING, version=version)
+        wanted = files_of(MOVING, version=version)
         filled = buckets.fill_from_seed(
             "moving", files=wanted.files, sizes=parse_sizes(wanted.size), seed=wanted.seed
         )
