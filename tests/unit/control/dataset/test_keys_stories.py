@@ -172,7 +172,9 @@ async def test_when_the_keys_of_the_mount_are_revoked_those_of_the_other_dataset
     cluster.engine.credentials["s3://pictures"] = OLD
     files = cluster.engine.files
 
-    async def refuse_walk(*, path: str, refresh: bool = False) -> AsyncIterator[list[tuple[bytes, int, bytes]]]:
+    async def refuse_walk(
+        *, path: str, refresh: bool = False
+    ) -> AsyncIterator[list[tuple[bytes, int, bytes]]]:
         (mount,) = cluster.mounts
         source = mount.mounting.source
         if source is not None and source.credentials != OLD:
