@@ -4,7 +4,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.processes.csi.view_node import AWAY, ViewNode
+from tests.processes.csi.view_node import AWAY, HERE, ViewNode
 from tests.support.dataplane.node import Node
 from tests.support.waiting import eventually
 from tests.unit.node.csi.views.builders import is_link, needs_overlays, put_blocks
@@ -27,7 +27,7 @@ def test_a_tier_elsewhere_has_views_that_a_new_plugin_keeps_in_step(node: Node, 
 
     volume = view.publish()
 
-    assert (volume / "train/here").stat().st_ino == (view.tier / "agent/spool/1").stat().st_ino
+    assert (volume / "train/here").stat().st_ino == (view.tier / f"agent/spool/{HERE}").stat().st_ino
     assert (volume / "train/away").read_text() == "AWAY"
     node.kill_plugin(signal.SIGKILL)
     put_blocks(view.tier, {AWAY: b"away"})

@@ -37,7 +37,7 @@ def test_a_pod_reads_the_blocks_themselves_with_neither_master_nor_worker(whole:
     volume = whole.publish()
 
     assert (volume / "train/away").read_text() == "away"
-    assert (volume / "train/here").stat().st_ino == (whole.tier / "agent/spool/1").stat().st_ino
+    assert (volume / "train/here").stat().st_ino == (whole.tier / f"agent/spool/{HERE}").stat().st_ino
     assert os.listdir(volume) == ["train"]
 
 
