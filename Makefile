@@ -1,6 +1,6 @@
 # Every target installs what it lacks. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help dashboard-docs mutants queue-walks served-modules attacks autoscaling chaos chaos-processes power-cuts ecosystem package sbom docs venv up down images install uninstall status doctor demo test quick rights lint types contracts unit processes training compile controlplane engine e2e experiment experiment-docs walks crds lock simulation-docs simulation-quick training-docs update
+.PHONY: help dashboard-docs mutants queue-walks served-modules attacks autoscaling chaos chaos-processes power-cuts ecosystem package sbom docs venv up down images install uninstall status doctor demo test quick rights lint types contracts unit processes training compile controlplane engine e2e experiment experiment-docs walks crds lock simulation-docs simulation-quick training-docs update version
 
 PYTHON ?= python3
 VENV   := .venv
@@ -151,6 +151,13 @@ lock: venv ## renew locks/ from pyproject.toml and training/pyproject.toml; LOCK
 	@$(UV_COMPILE) --universal training/pyproject.toml --extra compile --extra images --group pyproject.toml:compile \
 	  -c locks/compile.txt -o locks/compile-tests.txt
 	@$(UV_COMPILE) --python-platform x86_64-manylinux_2_36 --no-annotate --group pyproject.toml:tensorflow -o locks/train-tensorflow.txt
+
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' operator/tdcs/__init__.py)
+version: ## write the version of operator/tdcs/__init__.py into the chart, tdcs-train and the labs
+	@sed -i -E 's/^((v|appV)ersion: ).*/\1$(VERSION)/' charts/tdcs/Chart.yaml
+	@sed -i -E 's/^(version = ").*/\1$(VERSION)"/' labs/pyproject.toml
+	@sed -i -E 's/^(__version__ = ").*/\1$(VERSION)"/' training/tdcs_train/__init__.py
+	@echo "the version is $(VERSION)"
 
 update: venv ## newer versions of what is pinned (Python, Go, npm, Maven) into its files, with what changelogs call breaking; UPDATE="python go npm maven"
 	@$(LOCAL) update $(UPDATE)

@@ -6,8 +6,12 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+import tdcs
+import tdcs_train
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -137,6 +141,14 @@ def test_the_changelog_says_in_some_lines_what_the_first_release_holds() -> None
     first = sections[-1]
     assert first.startswith("0.1.0")
     assert len(first.splitlines()) < 60, "write what changed under Unreleased"
+
+
+def test_all_that_is_released_has_one_version() -> None:
+    """`make version` writes that of `tdcs.__version__` into the others."""
+    chart = yaml.safe_load((ROOT / "charts" / "tdcs" / "Chart.yaml").read_text())
+    labs = tomllib.loads((ROOT / "labs" / "pyproject.toml").read_text())["project"]["version"]
+    versions = {chart["version"], chart["appVersion"], labs, tdcs_train.__version__}
+    assert versions == {tdcs.__version__}
 
 
 def test_names_of_unit_tests_are_shorter_than_90_characters() -> None:
