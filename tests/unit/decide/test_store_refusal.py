@@ -244,6 +244,7 @@ def test_a_long_message_ends_behind_a_word() -> None:
         (404, "", "No such object: b/KMS/x.bin", Cause.MISSING),
         (404, "NoSuchKey", "No such object: b/request time is too old", Cause.MISSING),
         (404, "NoSuchBucket", "no bucket KMS", Cause.NO_BUCKET),
+        (404, "XAdminUserNotFound", "The specified user does not exist", Cause.KEYS),
         (412, "PreconditionFailed", "b/KMS/x.bin", Cause.CHANGED),
         (416, "InvalidRange", "b/KMS/x.bin", Cause.SHORTER),
         (403, "InvalidAccessKeyId", "bucket requester-pays-data denied", Cause.KEYS),
