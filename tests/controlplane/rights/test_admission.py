@@ -536,7 +536,7 @@ def test_what_cannot_be_taken_back_or_comes_to_nothing_is_a_warning(world: World
     assert warned(found, activeJobs=0) == ""
     said = warned(cluster, datasets=1)
     assert (
-        f"CacheCluster {namespace}/{world.cluster} holds the data of 1 Dataset: its deletion cannot" in said
+        f"CacheCluster {namespace}/{world.cluster} is the cache of 1 Dataset: its deletion cannot" in said
     )
     assert warned(cluster) == ""
 

@@ -378,7 +378,8 @@ def _waits(stall: DataStall) -> str:
         )
     elif waited < TOO_LITTLE_SECONDS:
         return (
-            f"Its reads waited for {waited} s in all its pods together: more cache would not make it faster."
+            f"Its reads waited for {waited} s in all its pods together, which is too little to say whether more cache "
+            "would make it faster."
         )
     else:
         loop = f"Its reads waited in {stall.percent}% of {stall.observed_seconds} s of its pods"
