@@ -206,7 +206,8 @@ def loaded(
     absent: Sequence[str] = (),
 ) -> list[Finding]:
     """Everything that was to be cached is on its nodes, but for files that cannot be had. `absent`: those of these
-    nodes with agents that are away, and may be back with what they have."""
+    nodes with agents that are away, and may be back with what they have. A path under which the source has no file is not
+    loaded: a job that waits for its data would begin without it."""
     where = placed(placement)
     reason, text = "Loaded", f"{own_extent(held, placement, progress)}{manner(placement)}{_away(absent)}"
     if where.status != "True":
@@ -214,7 +215,7 @@ def loaded(
     failed = progress.failed_bytes > 0 and failures is not None
     if failures is not None and failed:
         reason, text = FILES_FAILED, f"{text}; {lacking(progress, failures)}"
-    whole = not failed or progress.ignored_bytes > 0
+    whole = (not failed or progress.ignored_bytes > 0) and not placement.totals.unknown_paths
     return serving(uri=uri, where=where, loaded=whole, ready=True, reason=reason, text=text)
 
 

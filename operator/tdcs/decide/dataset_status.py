@@ -52,6 +52,8 @@ def with_data(
     now = readable or done
     # 100% of nothing would say that all is there.
     counts_bytes = done.counted_bytes > 0 or held.total_bytes == 0
+    lacks_paths = placement is not None and bool(placement.totals.unknown_paths)
+    wants_bytes = placement is not None and (done.counted_bytes > 0 or not lacks_paths)
     copies = copies_of(held=held, placement=placement, progress=now, brought=brought, cloned=cloned)
     # Without a placement it is what reads brought, which is one copy. An autoscaler must not see a copy go because its
     # only node restarts.
@@ -71,7 +73,7 @@ def with_data(
             "cached": percent(held.cached_bytes, held.total_bytes) if has_files else None,
             "wanted_bytes": done.counted_bytes,
             "loaded_bytes": done.placed_bytes,
-            "loaded_ratio": ratio(done.placed_bytes, done.counted_bytes) if placement is not None else 0.0,
+            "loaded_ratio": ratio(done.placed_bytes, done.counted_bytes) if wants_bytes else 0.0,
             "loaded": percent(done.placed_bytes, done.counted_bytes)
             if placement is not None and counts_bytes
             else None,

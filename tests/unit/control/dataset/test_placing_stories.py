@@ -116,7 +116,17 @@ async def test_a_path_without_files_is_named(cluster: Cluster) -> None:
     await cluster.until(lambda: cluster.condition("Placed").get("reason") == "PathNotFound")
     assert "no file under 'tset'" in cluster.condition("Placed")["message"]
     await cluster.until_state("Degraded")
-    assert sum(cluster.held().values()) == TOTAL // 2
+    await cluster.until(lambda: sum(cluster.held().values()) == TOTAL // 2)
+    assert cluster.condition("Loaded")["reason"] == "PathNotFound"
+
+
+async def test_where_no_path_has_a_file_nothing_is_called_loaded(cluster: Cluster) -> None:
+    await cluster.create_dataset(preload={"paths": ["trian"]})
+    await cluster.until_state("Degraded")
+    loaded = cluster.condition("Loaded")
+    assert (loaded["status"], loaded["reason"]) == ("False", "PathNotFound")
+    assert cluster.status()["loadedRatio"] == 0.0, "a job that waits for its data would begin"
+    assert "loaded" not in cluster.status()
 
 
 async def test_an_amount_below_one_file_is_reported(cluster: Cluster) -> None:
