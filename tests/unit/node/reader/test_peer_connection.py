@@ -146,7 +146,7 @@ def test_a_connection_with_an_error_that_no_read_takes_away_is_closed(tmp_path: 
         poller.add(connection)
         poller.change(connection)
         try:
-            # A time that nobody fetches lies in the queue of errors, which reading does not empty.
+            # A time that nobody fetches waits in the queue of errors, which reading does not empty.
             with socket.socket(fileno=os.dup(connection.fd)) as same:
                 same.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPING, TX_SOFTWARE | RAW_SOFTWARE)
             connection.flush()
