@@ -121,7 +121,7 @@ async def test_a_path_without_files_is_named(cluster: Cluster) -> None:
 
 
 async def test_where_no_path_has_a_file_nothing_is_called_loaded(cluster: Cluster) -> None:
-    await cluster.create_dataset(preload={"paths": ["trian"]})
+    await cluster.create_dataset(preload={"paths": ["tarin"]})
     await cluster.until_state("Degraded")
     loaded = cluster.condition("Loaded")
     assert (loaded["status"], loaded["reason"]) == ("False", "PathNotFound")

@@ -51,11 +51,11 @@ class SourceQuestion(NamedTuple):
 
 
 @contextmanager
-def read_source(wanted: SourceWanted, *, waiting: Callable[[], None]) -> Iterator[memoryview]:
+def read_source(piece: SourceWanted, *, waiting: Callable[[], None]) -> Iterator[memoryview]:
     """What is asked for, after a while."""
     for _ in range(3):
         waiting()
-    yield memoryview(CONTENTS[wanted.block])
+    yield memoryview(CONTENTS[piece.block])
 
 
 @contextmanager
