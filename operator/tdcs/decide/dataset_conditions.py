@@ -205,9 +205,13 @@ def loaded(
     failures: Failures | None = None,
     absent: Sequence[str] = (),
 ) -> list[Finding]:
-    """Everything that was to be cached is on its nodes, but for files that cannot be had. `absent`: those of these
-    nodes with agents that are away, and may be back with what they have. A path under which the source has no file is not
-    loaded: a job that waits for its data would begin without it."""
+    """Everything that was to be cached is on its nodes, but for files that cannot be had.
+
+    A path under which the source has no file is not loaded: a job that waits for its data would begin without it.
+
+    Args:
+        absent: those of these nodes with agents that are away, and may be back with what they have.
+    """
     where = placed(placement)
     reason, text = "Loaded", f"{own_extent(held, placement, progress)}{manner(placement)}{_away(absent)}"
     if where.status != "True":

@@ -79,7 +79,12 @@ _CAUSES: Final[dict[str, Cause]] = {
     **dict.fromkeys(
         (
             *("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidSecurity", "UserNotFound"),
-            *("XAdminUserNotFound", "XMinioAdminNoSuchUser", "XMinioAdminNoSuchAccessKey", "InvalidAccessKey"),
+            *(
+                "XAdminUserNotFound",
+                "XMinioAdminNoSuchUser",
+                "XMinioAdminNoSuchAccessKey",
+                "InvalidAccessKey",
+            ),
             *("AuthenticationFailed", "InvalidAuthenticationInfo", "NoAuthenticationInformation"),
             *("authError", "InvalidClientTokenId", "UnrecognizedClientException", "MissingSecurityHeader"),
         ),

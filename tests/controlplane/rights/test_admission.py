@@ -535,9 +535,7 @@ def test_what_cannot_be_taken_back_or_comes_to_nothing_is_a_warning(world: World
     assert f"kubectl get trainingjobs -n {namespace}" in said
     assert warned(found, activeJobs=0) == ""
     said = warned(cluster, datasets=1)
-    assert (
-        f"CacheCluster {namespace}/{world.cluster} is the cache of 1 Dataset: its deletion cannot" in said
-    )
+    assert f"CacheCluster {namespace}/{world.cluster} is the cache of 1 Dataset: its deletion cannot" in said
     assert warned(cluster) == ""
 
     found["metadata"]["finalizers"] = ["tdcs.io/finalizer"]
