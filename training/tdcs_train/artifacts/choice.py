@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
-from tdcs_train.artifacts.manifest import Manifest
+import msgspec
+
+from tdcs_train.artifacts.manifest import Manifest, RuntimeSpec
 from tdcs_train.artifacts.node import Node
 from tdcs_train.artifacts.targets import TARGETS
 
@@ -16,6 +18,8 @@ def refusal(manifest: Manifest, node: Node) -> str | None:
         return f"its target {manifest.target} is not known here"
     if missing := sorted((known[manifest.target] | set(manifest.features)) - node.features):
         return f"it is for {manifest.target}, and this node lacks {', '.join(missing)}"
+    if manifest.runtime is not msgspec.UNSET:
+        return _other_runtime(manifest.runtime, node)
     if node.tvm is None:
         return f"it needs TVM {manifest.tvm}, which is not installed: pip install apache-tvm=={manifest.tvm}"
     if manifest.tvm != node.tvm:
@@ -23,6 +27,19 @@ def refusal(manifest: Manifest, node: Node) -> str | None:
     for library in manifest.libraries:
         if not node.has_library(library.soname):
             return f"it needs {library.soname}, which is not on this node: install the Debian package {library.package}"
+    return None
+
+
+def _other_runtime(runtime: RuntimeSpec, node: Node) -> str | None:
+    if runtime.name != "onnxruntime":
+        return f"it is for {runtime.name}, which is not known here"
+    if node.onnxruntime is None:
+        return (
+            f"it needs ONNX Runtime {runtime.version}, which is not installed: "
+            f"pip install onnxruntime=={runtime.version}"
+        )
+    if node.onnxruntime != runtime.version:
+        return f"it was made with ONNX Runtime {runtime.version}, this node has {node.onnxruntime}"
     return None
 
 
@@ -34,12 +51,14 @@ def is_of_model(manifest: Manifest, model: str, digest: str | None = None) -> bo
 
 
 def by_preference(manifests: Iterable[Manifest], prefer: Sequence[str]) -> list[Manifest]:
-    """Manifests in the order in which to try them: first by the best preferred back end that has a region, then by the
-    target's level. Without a preferred back end an artifact comes last."""
+    """Manifests in the order in which to try them: first by the best preferred back end that has a region, or runtime,
+    then by the target's level. Without a preferred back end an artifact comes last."""
     levels = {target.name: target.level for target in TARGETS}
 
     def rank(manifest: Manifest) -> tuple[int, int, str]:
         used = {region.backend for region in manifest.regions}
+        if manifest.runtime is not msgspec.UNSET:
+            used.add(manifest.runtime.name)
         place = min((place for place, name in enumerate(prefer) if name in used), default=len(prefer))
         return place, -levels.get(manifest.target, 0), manifest.key
 

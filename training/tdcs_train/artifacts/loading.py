@@ -34,7 +34,8 @@ def load(
     Args:
         folder: a folder of artifacts, such as a Dataset's mount.
         model: the model's name, its digest, or the path of its ONNX file.
-        prefer: back ends, the best first. Names that are unknown here are legal: an artifact has its code with it.
+        prefer: back ends, or `onnxruntime`, the best first. Names that are unknown here are legal: an artifact has its
+            code with it.
         compile_missing: compile the model here if no artifact can be taken, also where the folder is missing. `model`
             must then be the path of an ONNX file or `module.py:name`. The result is kept for this process only.
         node: what this node is; by default found out.
@@ -74,7 +75,11 @@ def load(
         place = usable[manifest.key][0]
         try:
             library = read_checked(place, manifest.library)
-            parameters = read_checked(place, manifest.parameters)
+            parameters = (
+                library
+                if manifest.parameters == manifest.library
+                else read_checked(place, manifest.parameters)
+            )
             return open_model(
                 manifest, library=library, parameters=parameters, compiled_here=False, begin=begin
             )

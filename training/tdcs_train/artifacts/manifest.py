@@ -93,6 +93,13 @@ class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     digest: Digest
 
 
+class RuntimeSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A package beside TVM that runs an artifact, and the version that made it."""
+
+    name: str
+    version: str
+
+
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What an artifact is.
 
@@ -104,6 +111,9 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             indices was outside of its table.
         regions: what was given to back ends; `host` lists the operators that TVM's own code computes.
         seconds: how long each step of compiling took.
+        runtime: what runs it; left out where that is TVM, whose version `tvm` has.
+        library: the code, or the model as its runtime reads it.
+        parameters: the weights; the same file as `library` where the runtime has both in one.
         digest: the digest of all other fields.
     """
 
@@ -129,6 +139,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     parameters: FileSpec
     seconds: dict[str, float]
     digest: str = ""
+    runtime: RuntimeSpec | msgspec.UnsetType = msgspec.UNSET
 
 
 def command_line(

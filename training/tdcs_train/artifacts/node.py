@@ -32,12 +32,14 @@ class Node:
         machine: the architecture, as `uname -m` says it.
         features: CPU features as in /proc/cpuinfo.
         tvm: the version of TVM that is installed, None without one.
+        onnxruntime: that of ONNX Runtime.
         has_library: whether a shared library can be loaded.
     """
 
     machine: str
     features: frozenset[str]
     tvm: str | None
+    onnxruntime: str | None = None
     has_library: Callable[[str], bool] = field(default=has_library, compare=False)
 
     @property
@@ -58,7 +60,12 @@ def this_node(cpuinfo: Path = Path("/proc/cpuinfo")) -> Node:
             features = limit(features, target=find_target(wanted))
         except InputError as error:
             raise InputError(f"the environment variable {LIMIT_VARIABLE} is wrong: {error}") from error
-    return Node(machine=platform.machine(), features=features, tvm=tvm_version())
+    return Node(
+        machine=platform.machine(),
+        features=features,
+        tvm=tvm_version(),
+        onnxruntime=_version("onnxruntime"),
+    )
 
 
 def cpu_features(cpuinfo: str) -> frozenset[str]:
@@ -73,7 +80,11 @@ def cpu_features(cpuinfo: str) -> frozenset[str]:
 
 def tvm_version() -> str | None:
     """The version of TVM that is installed, without importing it."""
+    return _version("apache-tvm")
+
+
+def _version(package: str) -> str | None:
     try:
-        return importlib.metadata.version("apache-tvm")
+        return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -55,9 +56,9 @@ class CompiledModel:
         import tvm_ffi
 
         specs, model = self.manifest.inputs, self.manifest.model.name
-        _check_names(inputs, wanted=[spec.name for spec in specs], model=model)
+        check_names(inputs, wanted=[spec.name for spec in specs], model=model)
         for spec in specs:
-            _check_input(spec.name, inputs[spec.name], shape=spec.shape, dtype=spec.dtype)
+            check_input(spec.name, inputs[spec.name], shape=spec.shape, dtype=spec.dtype)
         for bound in self.manifest.bounds:
             _check_indices(bound.input, inputs[bound.input], size=bound.size, model=model)
         arguments = [tvm_ffi.from_dlpack(aligned(inputs[spec.name])) for spec in specs]
@@ -119,6 +120,10 @@ def open_model(
     Raises:
         ArtifactError: the library cannot be opened, or the weights are not those of the manifest.
     """
+    if manifest.runtime is not msgspec.UNSET:
+        from tdcs_train.artifacts.onnxruntime_session import open_optimised
+
+        return open_optimised(manifest, library, compiled_here=compiled_here, begin=begin)
     tvm_ffi = _runtime()
     weights = _weights(manifest, parameters)
     return CompiledModel(
@@ -195,7 +200,7 @@ def _weights(manifest: Manifest, parameters: bytes) -> dict[str, Any]:
     return {name: tvm_ffi.from_dlpack(aligned(arrays[name])) for name in manifest.weights}
 
 
-def _check_names(inputs: object, *, wanted: Sequence[str], model: str) -> None:
+def check_names(inputs: object, *, wanted: Sequence[str], model: str) -> None:
     known = f"the model {model} has the inputs {', '.join(wanted)}"
     if not isinstance(inputs, Mapping):
         raise InputError(
@@ -210,7 +215,7 @@ def _check_names(inputs: object, *, wanted: Sequence[str], model: str) -> None:
         raise InputError(f"{known}: {'; '.join(faults)}")
 
 
-def _check_input(name: str, array: object, *, shape: tuple[int | None, ...] | None, dtype: str) -> None:
+def check_input(name: str, array: object, *, shape: tuple[int | None, ...] | None, dtype: str) -> None:
     if not isinstance(array, np.ndarray):
         raise InputError(f"the input {name} is a {type(array).__name__}: give a numpy array of {dtype}")
     if str(array.dtype) != dtype:

@@ -1,11 +1,14 @@
 """`tdcs-train compile`: a model into an artifact for one target."""
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 import msgspec
 
 from tdcs_train.compile.job import Outcome, compile_model
+from tdcs_train.compile.onnxruntime_job import optimise_model
 from tdcs_train.errors import InputError
 
 
@@ -13,6 +16,13 @@ from tdcs_train.errors import InputError
 @click.argument("model")
 @click.option(
     "--target", required=True, help="The processors to compile for; `tdcs-train targets` lists them."
+)
+@click.option(
+    "--runtime",
+    type=click.Choice(["tvm", "onnxruntime"]),
+    default="tvm",
+    show_default=True,
+    help="What runs the artifact: code that TVM makes, or ONNX Runtime with the model that it has optimised.",
 )
 @click.option(
     "--backend",
@@ -47,6 +57,7 @@ from tdcs_train.errors import InputError
 def command(
     model: str,
     target: str,
+    runtime: str,
     backends: tuple[str, ...],
     output: str,
     endpoint: str | None,
@@ -59,10 +70,15 @@ def command(
     """Compile MODEL (an ONNX file, or module.py:name) into an artifact, unless it is there already."""
     if tolerance is not None and check is None:
         raise InputError("--tolerance without --check has nothing to compare: give both")
-    made = compile_model(
+    if runtime == "onnxruntime":
+        if backends:
+            raise InputError(f"--backend {backends[0]} is for TVM: ONNX Runtime has its own, leave it out")
+        make: Callable[..., Outcome] = optimise_model
+    else:
+        make = functools.partial(compile_model, backends=backends)
+    made = make(
         model,
         target=target,
-        backends=backends,
         output=output,
         endpoint=endpoint,
         name=name,
@@ -115,10 +131,12 @@ def _summary(made: Outcome) -> str:
         lines.append(
             f"not opened: this node cannot run {manifest.target}; open it on one that can before it is used"
         )
-    if made.difference is not None and manifest.backends:
+    if made.difference is not None and (manifest.backends or manifest.runtime is not msgspec.UNSET):
         lines.append(f"compared with host code: {made.difference:.2g} of the largest value apart")
     elif made.difference is not None:
         lines.append("run once: it is host code alone, there is nothing to compare it with")
+    if manifest.runtime is not msgspec.UNSET:
+        return "\n".join([*lines, f"optimised by ONNX Runtime {manifest.runtime.version}"])
     for backend in manifest.backends:
         regions = [region for region in manifest.regions if region.backend == backend.name]
         nodes = sum(len(region.nodes) for region in regions)

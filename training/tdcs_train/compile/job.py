@@ -108,7 +108,7 @@ def compile_model(
     key = artifact_key(
         model=model.digest, target=target, backends=specs, tvm=version, tools=tools, options=options
     )
-    inputs = _inputs_for(check, processor) if check is not None else None
+    inputs = inputs_for(check, processor) if check is not None else None
     if inputs is None and (found := store.find(key)) is not None:
         return Outcome(
             manifest=found, location=store.location(key), built=False, seconds=time.monotonic() - begin
@@ -148,7 +148,12 @@ def compile_model(
     )
 
 
-def _inputs_for(check: Path, processor: Target) -> opening.Arrays:
+def inputs_for(check: Path, processor: Target) -> opening.Arrays:
+    """The arrays to run a model with that is built for a target.
+
+    Raises:
+        InputError: This node cannot run it, or there are none.
+    """
     if processor not in (here := this_node()).targets:
         known = ", ".join(target.name for target in here.targets) or "none"
         raise InputError(
@@ -196,8 +201,8 @@ def _build(
         ) from error
     by_name = {backend.name: backend for backend in backends}
     used = {region.backend for region in parts.regions}
-    library_spec = _file_spec(library, "model", ".so")
-    parameters_spec = _file_spec(parameters, "weights", ".safetensors")
+    library_spec = file_spec(library, "model", ".so")
+    parameters_spec = file_spec(parameters, "weights", ".safetensors")
     names = list(weights)
     manifest = Manifest(
         format=FORMAT,
@@ -251,7 +256,8 @@ def _check_space(scratch: Path, weights: int) -> None:
         )
 
 
-def _file_spec(path: Path, stem: str, suffix: str) -> FileSpec:
+def file_spec(path: Path, stem: str, suffix: str) -> FileSpec:
+    """The name of a file in an artifact, which has its digest, and how to check it."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return FileSpec(name=f"{stem}-{digest[:16]}{suffix}", bytes=path.stat().st_size, sha256=digest)

@@ -75,7 +75,7 @@ def compare(model: CompiledModel, host: CompiledModel, inputs: Arrays, *, tolera
     for name, value in model.run(inputs).items():
         apart = _difference(value, wanted[name])
         if apart > tolerance:
-            used = ", ".join(backend.name for backend in model.manifest.backends)
+            used = ", ".join(backend.name for backend in model.manifest.backends) or "this runtime"
             raise InputError(
                 f"the output {name} of {model.manifest.model.source} differs from that of host code by {apart:.3g} of "
                 f"its largest value, and {tolerance:g} is allowed: nothing was written. Compile it without {used}, or "
