@@ -81,7 +81,7 @@ def in_stages(case: Case, plan: StagePlan) -> list[float]:
         return split(traced_by(recipe, plan), plan.stages)
 
     workers = threads.workers_of(
-        [StageCompute(cut(), stage, case.loss) for stage in range(3)],
+        [StageCompute(cut(), stage, case.loss, recomputes=stage in plan.recomputing) for stage in range(3)],
         settings=settings,
         optimizer=sgd,
         learning_rate=0.05,

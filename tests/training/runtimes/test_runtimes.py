@@ -31,7 +31,7 @@ needs_deepspeed = pytest.mark.skipif(
 )
 
 
-def planned(name: str, replicas: list[int]) -> str:
+def planned(name: str, replicas: list[int], *, recomputes: bool) -> str:
     """A plan of the model with so many stages, as `tdcs-train plan --json` writes it."""
     case = ZOO[name]
     subject = Subject(model=test_zoo.made(case), batch=lambda: test_zoo.batches(case)[0], loss=case.loss)
@@ -48,7 +48,7 @@ def planned(name: str, replicas: list[int]) -> str:
     return json.dumps(
         {
             "stages": [
-                {"nodes": list(stage.nodes), "replicas": count}
+                {"nodes": list(stage.nodes), "replicas": count, "recomputes": recomputes}
                 for stage, count in zip(plan.stages, replicas, strict=True)
             ],
             "inputs": [
@@ -60,7 +60,9 @@ def planned(name: str, replicas: list[int]) -> str:
 
 def run(runtime: str, name: str, replicas: list[int], folder: Path) -> list[dict[str, Any]]:
     """What each worker has printed."""
-    environment = {"RUNTIME": runtime, "CASE": name, "PLAN": planned(name, replicas), "DS_ACCELERATOR": "cpu"}
+    runtime, _, again = runtime.partition(" ")
+    plan = planned(name, replicas, recomputes=bool(again))
+    environment = {"RUNTIME": runtime, "CASE": name, "PLAN": plan, "DS_ACCELERATOR": "cpu"}
     of_rank = {rank: {"LOCAL_RANK": str(rank)} for rank in range(sum(replicas))}
     with Job(SCRIPT, sum(replicas), folder, environment=environment, of_rank=of_rank) as job:
         codes = job.end(within=150)
@@ -72,7 +74,7 @@ def run(runtime: str, name: str, replicas: list[int], folder: Path) -> list[dict
     ("runtime", "name", "replicas"),
     [
         ("torch", "BERT", [1, 1, 1]),
-        ("gpipe", "GPT", [1, 1]),
+        ("gpipe computing-again", "GPT", [1, 1]),
         ("torch", "vision transformer", [2, 2]),
         pytest.param("deepspeed", "BERT", [1, 1], marks=needs_deepspeed),
         pytest.param("deepspeed", "vision transformer", [2, 2], marks=needs_deepspeed),

@@ -7,13 +7,15 @@ import math
 import os
 import random
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy
 import pytest
 
 from tdcs_train.errors import InputError
 from tdcs_train.plan import states
-from tdcs_train.plan.evaluation import bottleneck_seconds
+from tdcs_train.plan.evaluation import bottleneck_seconds, stages
 from tdcs_train.plan.graph import Graph, Layer, check
 from tdcs_train.plan.optimizer import best_blocks
 from tdcs_train.plan.options import Level, Options
@@ -91,11 +93,16 @@ def brute_force(graph: Graph, options: Options) -> float:
             if any(user not in left for user in graph.successors[name])
         )
 
-    def fits(names: frozenset[str], replicas: int, machines: int) -> bool:
-        held = total(names, "output_bytes") + total(names, "parameter_bytes")
-        return options.memory_bytes is None or (
-            max(math.ceil((level.machines - machines) / replicas), 1) * held <= options.memory_bytes
-        )
+    def computing(names: frozenset[str], left: frozenset[str], replicas: int, machines: int) -> float:
+        """Seconds of forward and backward, the forward twice where it must be; infinite where nothing fits."""
+        parameters, outputs = total(names, "parameter_bytes"), total(names, "output_bytes")
+        in_flight = max(math.ceil((level.machines - machines) / replicas), 1)
+        if options.memory_bytes is None or in_flight * (outputs + parameters) <= options.memory_bytes:
+            return total(names, "seconds")
+        held = in_flight * (crossing(left) + parameters) + outputs
+        if options.recompute and held <= options.memory_bytes:
+            return total(names, "seconds") + total(names, "forward_ms") / 1000
+        return math.inf
 
     def best(left: frozenset[str], machines: int, worst: float) -> float:
         """`left` has `machines` in all, those of its last stage included."""
@@ -107,12 +114,13 @@ def brute_force(graph: Graph, options: Options) -> float:
             for idle in range(level.machines if options.fewer and left else 1):
                 for replicas in range(1, 2 if options.straight else level.machines + 1):
                     upto = machines + idle + replicas
-                    if upto > level.machines or not fits(names, replicas, upto):
+                    if upto > level.machines:
                         continue
+                    compute = computing(names, left, replicas, upto)
                     sync = (
                         factor * (replicas - 1) / replicas * total(names, "parameter_bytes") / level.bandwidth
                     )
-                    times = [worst, (total(names, "seconds") + sync) / replicas]
+                    times = [worst, (compute + sync) / replicas]
                     if left:
                         times.append(2 * crossing(left) / (level.bandwidth * replicas))
                         if right != everything:
@@ -126,16 +134,20 @@ def brute_force(graph: Graph, options: Options) -> float:
 @pytest.mark.parametrize("part", range(GRAPHS // 100))
 def test_the_planner_equals_brute_force_on_random_graphs(part: int) -> None:
     chooser = random.Random(part)
-    refused = cut = 0
-    for _ in range(100):
+    refused = cut = again = 0
+    for number in range(100):
         graph = random_graph(chooser)
         held = sum(each.output_bytes + each.parameter_bytes for each in graph.layers.values())
+        recompute = number % 3 == 0
         options = Options(
             levels=(Level(machines=chooser.randint(1, 4), bandwidth=10 ** chooser.uniform(6, 9)),),
             sync=chooser.choice(["ring", "ps"]),
-            memory_bytes=chooser.choice([None, None, held * chooser.uniform(0.1, 1.5)]),
+            memory_bytes=chooser.choice(
+                [*([] if recompute else [None, None]), held * chooser.uniform(0.1, 1.5)]
+            ),
+            recompute=recompute,
             straight=chooser.random() < 0.15,
-            fewer=chooser.random() < 0.3,
+            fewer=not recompute and chooser.random() < 0.3,
         )
         wanted = brute_force(graph, options)
         if math.isinf(wanted):
@@ -146,10 +158,12 @@ def test_the_planner_equals_brute_force_on_random_graphs(part: int) -> None:
         blocks = best_blocks(graph, options)
         cut += len(blocks) > 1
         assert bottleneck_seconds(blocks, graph, options) == pytest.approx(wanted, rel=1e-9)
+        again += any(stage.recomputes for stage in stages(blocks, graph, options))
         names = [name for block in blocks for name in block.nodes]
         assert sorted(names) == sorted(set(graph.layers) - {"input"})
     assert refused > 3
     assert cut > 20
+    assert again >= 1
 
 
 def two_levels_by_hand(graph: Graph, inner: Level, outer: Level) -> float:
@@ -386,12 +400,60 @@ def test_the_smallest_memory_of_a_refusal_does_fit_and_less_does_not() -> None:
     for _ in range(30):
         graph = random_graph(chooser)
         level = Level(machines=chooser.randint(1, 4), bandwidth=1e8)
-        with pytest.raises(InputError, match="the smallest memory that one fits") as refusal:
-            best_blocks(graph, Options(levels=(level,), memory_bytes=1))
-        smallest = int(str(refusal.value).split("one fits is ")[1].split(" ")[0])
-        assert best_blocks(graph, Options(levels=(level,), memory_bytes=smallest))
-        with pytest.raises(InputError):
-            best_blocks(graph, Options(levels=(level,), memory_bytes=smallest - 1))
+        found = []
+        for again in (False, True):
+            with pytest.raises(InputError, match="the smallest memory that one fits") as refusal:
+                best_blocks(graph, Options(levels=(level,), memory_bytes=1, recompute=again))
+            smallest = int(str(refusal.value).split("one fits is ")[1].split(" ")[0])
+            assert best_blocks(graph, Options(levels=(level,), memory_bytes=smallest, recompute=again))
+            with pytest.raises(InputError):
+                best_blocks(graph, Options(levels=(level,), memory_bytes=smallest - 1, recompute=again))
+            found.append(smallest)
+        assert found[1] <= found[0]
+
+
+def test_a_stage_computes_its_forward_again_only_where_it_would_not_fit() -> None:
+    graph = chain(*(layer(name, 1.0, parameters=10, output=500) for name in "abc"))
+
+    def planned(memory: float | None, *, recompute: bool) -> PipelinePlan:
+        options = Options(
+            levels=(Level(machines=3, bandwidth=1e9),),
+            straight=True,
+            ahead=0,
+            memory_bytes=memory,
+            recompute=recompute,
+        )
+        return plan_pipeline(graph, options)
+
+    plain = planned(None, recompute=False)
+    assert [stage.memory_bytes for stage in plain.stages] == [1020, 510, 510]
+    assert planned(1020, recompute=True).stages == plain.stages
+    with pytest.raises(InputError, match="no plan fits 600 bytes"):
+        planned(600, recompute=False)
+    small = planned(600, recompute=True)
+    # The parameters of two mini-batches, of which nothing arrives, and the activations of one.
+    assert [stage.memory_bytes for stage in small.stages] == [520, 510, 510]
+    assert [stage.recomputes for stage in small.stages] == [True, False, False]
+    assert [stage.compute_seconds for stage in small.stages] == pytest.approx([4 / 3, 1, 1])
+    assert small.bottleneck_seconds == pytest.approx(4 / 3)
+    assert small.expected_seconds == pytest.approx(4 / 3, rel=1e-3)
+    assert [stage.get("recomputes") for stage in document(small)["stages"]] == [True, None, None]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, "--recompute without --memory"),
+        (
+            {"memory_bytes": 1e9, "levels": (Level(machines=2, bandwidth=1e9),) * 2},
+            "--recompute with several levels",
+        ),
+    ],
+)
+def test_computing_again_that_cannot_be_planned_is_refused(changes: dict[str, Any], message: str) -> None:
+    options = replace(Options(levels=(Level(machines=2, bandwidth=1e9),), recompute=True), **changes)
+    with pytest.raises(InputError, match=message):
+        plan_pipeline(chain(layer("a", 1.0, parameters=8)), options)
 
 
 def test_more_straight_stages_than_layers_are_refused() -> None:

@@ -55,6 +55,11 @@ NOTABLE = 1.05
 @click.option(
     "--memory", type=SIZE, help="Memory of a worker for weights and activations in flight, like 16Gi."
 )
+@click.option(
+    "--recompute",
+    is_flag=True,
+    help="A stage that would not fit in --memory keeps only what arrives at it, and computes its forward again.",
+)
 @click.option("--straight", is_flag=True, help="One worker a stage.")
 @click.option("--fewer", is_flag=True, help="Leave workers out where that is faster.")
 @click.option(
@@ -154,6 +159,7 @@ def command(
         levels=_levels(workers, levels, bandwidth, choices["latency"]),
         sync=choices["sync"],
         memory_bytes=choices["memory"],
+        recompute=choices["recompute"],
         straight=choices["straight"],
         fewer=choices["fewer"],
         activation_ratio=choices["activation_ratio"],
@@ -282,6 +288,11 @@ def _text(plan: PipelinePlan) -> str:
         ),
         *([depth] if plan.expected_seconds > NOTABLE * slowest else []),
         *(
+            [f"{_named(again)} compute their forward again (it is in compute s), to fit in --memory"]
+            if (again := [number for number, stage in enumerate(plan.stages) if stage.recomputes])
+            else []
+        ),
+        *(
             [f"{plan.ahead} mini-batches ahead hide transfers, for older updates (--ahead 0)"]
             if plan.ahead
             else []
@@ -289,3 +300,7 @@ def _text(plan: PipelinePlan) -> str:
         plan.advice,
     ]
     return "\n".join(lines)
+
+
+def _named(numbers: Sequence[int]) -> str:
+    return f"stages {', '.join(map(str, numbers))}"

@@ -22,6 +22,8 @@ class StagePlan:
     stages: tuple[tuple[str, ...], ...]
     replicas: tuple[int, ...]
     ahead: int = 0
+    recomputing: frozenset[int] = frozenset()
+    """Stages that compute their forward again before the backward, and keep only what arrives until then."""
     inputs: tuple[InputShape, ...] = ()
     """The model's inputs as they were profiled, by which a forward with branches on shapes is traced again."""
 
@@ -63,7 +65,7 @@ def plan_of(document: Any, *, source: str) -> StagePlan:
     stages = document.get("stages") if isinstance(document, Mapping) else None
     if not isinstance(stages, Sequence) or isinstance(stages, str) or not stages:
         raise PlanError(f"{source} has no list `stages`; write it with tdcs-train plan --json")
-    nodes, replicas = [], []
+    nodes, replicas, recomputing = [], [], set()
     for number, stage in enumerate(stages):
         where = f"{source}, stages[{number}]"
         if not isinstance(stage, Mapping):
@@ -73,12 +75,23 @@ def plan_of(document: Any, *, source: str) -> StagePlan:
             raise PlanError(f"{where}.nodes must be a list of layers, such as node2")
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             raise PlanError(f"{where}.replicas is {count!r}; it must be a whole number from 1")
+        again = stage.get("recomputes", False)
+        if not isinstance(again, bool):
+            raise PlanError(f"{where}.recomputes is {again!r}; it must be true or false")
+        if again:
+            recomputing.add(number)
         nodes.append(tuple(names))
         replicas.append(count)
     ahead = document.get("ahead", 0)
     if not isinstance(ahead, int) or isinstance(ahead, bool) or not 0 <= ahead <= MOST_AHEAD:
         raise PlanError(f"{source}, ahead is {ahead!r}; it must be a whole number from 0 to {MOST_AHEAD}")
-    return StagePlan(tuple(nodes), tuple(replicas), ahead, _inputs(document.get("inputs", []), source=source))
+    return StagePlan(
+        tuple(nodes),
+        tuple(replicas),
+        ahead,
+        recomputing=frozenset(recomputing),
+        inputs=_inputs(document.get("inputs", []), source=source),
+    )
 
 
 def _inputs(value: Any, *, source: str) -> tuple[InputShape, ...]:

@@ -89,7 +89,11 @@ class Pipeline:
             )
         traced = traced_by(recipe, plan)
         compute = StageCompute(
-            split(traced, plan.stages), self.place.stage, recipe.loss, labels=recipe.labels
+            split(traced, plan.stages),
+            self.place.stage,
+            recipe.loss,
+            labels=recipe.labels,
+            recomputes=self.place.stage in plan.recomputing,
         )
         facts = {"plan": plan.digest, "settings": repr(recipe.settings), **membership.facts}
         if rendezvous is None:

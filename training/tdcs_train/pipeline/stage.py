@@ -9,6 +9,7 @@ from torch import fx, nn
 
 from tdcs_train.model.errors import ModelError
 from tdcs_train.model.splitting import SplitModel, StagePart
+from tdcs_train.pipeline.computing_again import computed_again
 from tdcs_train.pipeline.values import Gradients, Packet, detached, tensors_of
 from tdcs_train.pipeline.versions import WeightVersions
 
@@ -40,6 +41,8 @@ class StageCompute:
     loss: Loss
     labels: int = 1
     """Label tensors of a mini-batch; 0: the loss is called with None."""
+    recomputes: bool = False
+    """Keep only what arrives until the backward, and compute the forward again then."""
     parameters: dict[str, nn.Parameter] = field(init=False)
     weights: WeightVersions = field(init=False)
     _in_flight: dict[int, _InFlight] = field(init=False, default_factory=dict)
@@ -127,7 +130,11 @@ class StageCompute:
         part = self.part
         arrived = {name: detached(value) for name, value in packet.values.items()}
         arguments = [arrived[name] for name in part.takes]
-        answer = self._computed(self.weights.at(version), arguments)
+        weights = self.weights.at(version)
+        if self.recomputes and torch.is_grad_enabled():
+            answer = computed_again(lambda *given: self._computed(weights, given), part.module, arguments)
+        else:
+            answer = self._computed(weights, arguments)
         results = dict(zip(part.gives, answer if len(part.gives) > 1 else (answer,), strict=True))
         return _InFlight(packet.batch, version, arrived, results)
 

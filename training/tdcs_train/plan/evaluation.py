@@ -81,21 +81,67 @@ def stages(blocks: Sequence[Block], graph: Graph, options: Options) -> list[Stag
     replicas = [leaf.replicas for leaf in leaves]
     published = warmup_counts(replicas)
     warmups = warmup_counts(replicas, ahead=options.ahead or 0)
+    again = recomputing([leaf.nodes for leaf in leaves], replicas, graph, options)
+    arriving = _arriving_bytes([leaf.nodes for leaf in leaves], graph)
     return [
         Stage(
             nodes=leaf.nodes,
             replicas=leaf.replicas,
-            compute_seconds=compute_seconds(graph, leaf.nodes),
-            forward_seconds=math.fsum(graph.layers[name].forward_ms / 1000 for name in leaf.nodes),
+            compute_seconds=compute_seconds(graph, leaf.nodes)
+            + (forward_seconds(graph, leaf.nodes) if recomputes else 0.0),
+            forward_seconds=forward_seconds(graph, leaf.nodes),
             arriving_seconds=leaf.arriving_seconds,
             sync_seconds=leaf.sync_seconds,
             transfer_seconds=leaf.transfer_seconds,
             warmup=warmup,
             versions=warmup + 1,
-            memory_bytes=(max(least, 1) + warmup - least) * held_bytes(graph, leaf.nodes),
+            memory_bytes=_memory_bytes(
+                graph,
+                leaf.nodes,
+                in_flight=max(least, 1) + warmup - least,
+                arriving=arrives if recomputes else None,
+            ),
+            recomputes=recomputes,
         )
-        for leaf, least, warmup in zip(leaves, published, warmups, strict=True)
+        for leaf, least, warmup, recomputes, arrives in zip(
+            leaves, published, warmups, again, arriving, strict=True
+        )
     ]
+
+
+def recomputing(
+    parts: Sequence[Sequence[str]], replicas: Sequence[int], graph: Graph, options: Options
+) -> list[bool]:
+    """Which stages compute their forward again: those that would not fit in the memory otherwise."""
+    if not options.recompute or options.memory_bytes is None:
+        return [False] * len(parts)
+    limit = options.memory_bytes
+    return [
+        _memory_bytes(graph, nodes, in_flight=max(in_flight, 1), arriving=None) > limit
+        for nodes, in_flight in zip(parts, warmup_counts(replicas), strict=True)
+    ]
+
+
+def _memory_bytes(graph: Graph, nodes: Sequence[str], *, in_flight: int, arriving: float | None) -> float:
+    """`arriving`: bytes that a stage keeps of each mini-batch which computes its forward again."""
+    if arriving is None:
+        return in_flight * held_bytes(graph, nodes)
+    activations = held_bytes(graph, nodes) - parameter_bytes(graph, nodes)
+    return in_flight * (parameter_bytes(graph, nodes) + arriving) + activations
+
+
+def _arriving_bytes(parts: Sequence[Sequence[str]], graph: Graph) -> list[float]:
+    left: list[str] = []
+    found = []
+    for nodes in parts:
+        found.append(cut_bytes(graph, left))
+        left += nodes
+    return found
+
+
+def forward_seconds(graph: Graph, nodes: Sequence[str]) -> float:
+    """The forward of some layers."""
+    return math.fsum(graph.layers[name].forward_ms / 1000 for name in nodes)
 
 
 def compute_seconds(graph: Graph, nodes: Sequence[str]) -> float:
@@ -159,12 +205,17 @@ def _slowest(
     blocks: Sequence[Block], graph: Graph, options: Options, *, level: int, before: tuple[str, ...]
 ) -> float:
     slowest, left = 0.0, before
+    again = recomputing(
+        [block.nodes for block in blocks], [block.replicas for block in blocks], graph, options
+    )
     for index, block in enumerate(blocks):
         compute = (
             _slowest(block.inner, graph, options, level=level - 1, before=left)
             if block.inner
             else compute_seconds(graph, block.nodes)
         )
+        if again[index]:
+            compute += forward_seconds(graph, block.nodes)
         within = _within(options, index, level)
         own = compute / block.replicas + _sync_share(block, graph, options, level=level, within=within)
         transfer = _transfer_seconds(index, blocks, graph, options, level=level, before=before)

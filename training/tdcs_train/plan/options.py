@@ -36,6 +36,9 @@ class Options:
     sync: Sync = "ring"
     """How replicas of a stage average their gradients: ring all-reduce, or parameter servers."""
     memory_bytes: float | None = None
+    recompute: bool = False
+    """A stage that would not fit in the memory keeps what arrives at it alone, and computes its forward again before
+    the backward."""
     straight: bool = False
     """Every stage has one worker."""
     fewer: bool = False
@@ -78,6 +81,14 @@ def check_options(options: Options) -> None:
             raise InputError(f"--latency: {level.latency}; it must be finite and 0 at least")
     if options.memory_bytes is not None and not options.memory_bytes > 0:
         raise InputError(f"--memory: {options.memory_bytes}; it must be more than 0")
+    if options.recompute and options.memory_bytes is None:
+        raise InputError(
+            "--recompute without --memory: stages compute again where they would not fit; give --memory"
+        )
+    if options.recompute and len(options.levels) > 1:
+        raise InputError(
+            "--recompute with several levels is not planned; give one level, with its slowest link"
+        )
     if not options.activation_ratio > 0:
         raise InputError(f"--activation-ratio: {options.activation_ratio}; it must be more than 0")
     if options.ahead is not None and not 0 <= options.ahead <= MOST_AHEAD:

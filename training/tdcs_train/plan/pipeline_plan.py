@@ -254,6 +254,7 @@ def document(plan: PipelinePlan) -> dict[str, Any]:
                 "warmup": stage.warmup,
                 "versions": stage.versions,
                 "memoryBytes": stage.memory_bytes,
+                **({"recomputes": True} if stage.recomputes else {}),
             }
             for stage in plan.stages
         ],

@@ -40,6 +40,8 @@ class Stage:
     """Versions of its weights that are held at a time at most."""
     memory_bytes: float
     """Activations and parameters for the mini-batches in flight, by the published formula, of one at least."""
+    recomputes: bool = False
+    """It keeps what arrives alone, and computes its forward again before the backward; `compute_seconds` has both."""
 
     @property
     def seconds(self) -> float:

@@ -26,6 +26,8 @@ class States:
     members: tuple[int, ...]
     """Each state as bits: bit n is layer n of `graph.order`."""
     seconds: NDArray[numpy.float64]
+    forward_seconds: NDArray[numpy.float64]
+    """Those of `seconds` that the forward takes."""
     parameter_bytes: NDArray[numpy.float64]
     activation_bytes: NDArray[numpy.float64]
     cut_bytes: NDArray[numpy.float64]
@@ -75,6 +77,7 @@ def states_of(graph: Graph, *, together: Sequence[Sequence[str]] = ()) -> States
         graph=graph,
         members=members,
         seconds=member_bits @ numpy.array([layer.seconds for layer in layers]),
+        forward_seconds=member_bits @ numpy.array([layer.forward_ms / 1000 for layer in layers]),
         parameter_bytes=member_bits @ numpy.array([layer.parameter_bytes for layer in layers]),
         activation_bytes=member_bits @ output_bytes,
         cut_bytes=crossing @ output_bytes,

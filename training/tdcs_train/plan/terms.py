@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import numpy
-from numpy.typing import NDArray
 
 from tdcs_train.plan.options import Level, Options, synchronisation
 from tdcs_train.plan.recurrence import Floats, Integers
@@ -41,26 +40,40 @@ class TimeTerms:
 
     def alone(self, starts: Integers, end: int) -> Floats:
         """(C + s(m) P / b) / m, the bandwidth times the workers in a machine."""
-        times = self._stage(starts, end, within=self.setting.within)
-        return numpy.where(too_large(self.setting, starts, end, None), numpy.inf, times)
+        return self._fitting(starts, end, None, within=self.setting.within)
 
     def after_cut(self, cuts: Integers, end: int, machines: int) -> Floats:
         """The slowest of (C + s(m') P / b) / m' and the transfers at both ends of the stage."""
         setting = self.setting
         states, options = setting.states, setting.options
         bandwidth = setting.level.bandwidth * options.activation_ratio * setting.counts
-        times = self._stage(cuts, end, within=1)
+        times = self._fitting(cuts, end, machines, within=1)
         times = numpy.maximum(times, 2 * states.cut_bytes[cuts][:, None] / bandwidth)
         if end != len(states.members) - 1:
             times = numpy.maximum(times, 2 * states.cut_bytes[end] / bandwidth)
-        fitting: Floats = numpy.where(too_large(setting, cuts, end, machines), numpy.inf, times)
-        return fitting[:, : machines - 1]
+        return times[:, : machines - 1]
 
-    def _stage(self, starts: Integers, end: int, *, within: int) -> Floats:
+    def _fitting(self, starts: Integers, end: int, machines: int | None, *, within: int) -> Floats:
+        """Infinite where the memory is too small; with the forward twice where it is large enough for that alone."""
+        setting = self.setting
+        if setting.options.memory_bytes is None:
+            return self._stage(starts, end, within=within)
+        limit, otherwise = setting.options.memory_bytes, numpy.array(numpy.inf)
+        if setting.options.recompute:
+            too_large = recomputing_bytes(setting, starts, end, machines) > limit
+            otherwise = numpy.where(too_large, numpy.inf, self._stage(starts, end, within=within, again=True))
+        fits = stash_bytes(setting, starts, end, machines) <= limit
+        found: Floats = numpy.where(fits, self._stage(starts, end, within=within), otherwise)
+        return found
+
+    def _stage(self, starts: Integers, end: int, *, within: int, again: bool = False) -> Floats:
         setting = self.setting
         parameters = setting.difference(setting.states.parameter_bytes, starts, end)
         sync = synchronisation(setting.options.sync, setting.counts) / (setting.level.bandwidth * within)
-        times: Floats = (self.compute[starts, end][:, None] + parameters[:, None] * sync) / setting.counts
+        compute = self.compute[starts, end]
+        if again:
+            compute = compute + setting.difference(setting.states.forward_seconds, starts, end)
+        times: Floats = (compute[:, None] + parameters[:, None] * sync) / setting.counts
         if setting.options.straight:
             times[:, 1:] = numpy.inf
         return times
@@ -84,9 +97,10 @@ class MemoryTerms:
         return held[:, : machines - 1]
 
     def _stage(self, starts: Integers, end: int, machines: int | None) -> Floats:
-        held: Floats = numpy.maximum(
-            stash_bytes(self.setting, starts, end, machines), self.least[starts, end][:, None]
-        )
+        own = stash_bytes(self.setting, starts, end, machines)
+        if self.setting.options.recompute:
+            own = numpy.minimum(own, recomputing_bytes(self.setting, starts, end, machines))
+        held: Floats = numpy.maximum(own, self.least[starts, end][:, None])
         if self.setting.options.straight:
             held[:, 1:] = numpy.inf
         return held
@@ -98,17 +112,24 @@ def stash_bytes(setting: Setting, starts: Integers, end: int, machines: int | No
     `machines` is m; none for a stage without a cut, where m' is m. The published formula lets a stage with no machine
     after it hold nothing; here every stage holds one mini-batch.
     """
-    states, counts = setting.states, setting.counts
+    states = setting.states
     one = setting.difference(states.activation_bytes + states.parameter_bytes, starts, end)
-    in_flight = numpy.ceil((setting.level.machines - (counts if machines is None else machines)) / counts)
-    held: Floats = one[:, None] * numpy.maximum(in_flight, 1)
+    held: Floats = one[:, None] * _in_flight(setting, machines)
     return held
 
 
-def too_large(setting: Setting, starts: Integers, end: int, machines: int | None) -> NDArray[numpy.bool_]:
-    """Whether a stage exceeds the memory, by m'."""
-    limit = setting.options.memory_bytes
-    if limit is None:
-        return numpy.zeros((1, 1), dtype=numpy.bool_)
-    exceeds: NDArray[numpy.bool_] = stash_bytes(setting, starts, end, machines) > limit
-    return exceeds
+def recomputing_bytes(setting: Setting, starts: Integers, end: int, machines: int | None) -> Floats:
+    """What a stage holds that computes its forward again: what arrives, and parameters, for the mini-batches in flight,
+    and the activations of one."""
+    states = setting.states
+    each = states.cut_bytes[starts] + setting.difference(states.parameter_bytes, starts, end)
+    once = setting.difference(states.activation_bytes, starts, end)
+    held: Floats = each[:, None] * _in_flight(setting, machines) + once[:, None]
+    return held
+
+
+def _in_flight(setting: Setting, machines: int | None) -> Floats:
+    counts = setting.counts
+    behind = setting.level.machines - (counts if machines is None else machines)
+    found: Floats = numpy.maximum(numpy.ceil(behind / counts), 1)
+    return found

@@ -54,7 +54,10 @@ class DeepSpeedPipeline:
         deepspeed.init_distributed()
         self.place = place_of(torch.distributed.get_rank(), plan.replicas)
         kinds = kinds_of(model, sliced(given, replica=0, replicas=self.place.own * self._micro))
-        stages = [StageModule(model, number, kinds) for number in range(len(plan.stages))]
+        stages = [
+            StageModule(model, number, kinds, recomputes=number in plan.recomputing)
+            for number in range(len(plan.stages))
+        ]
         self.stage, self._model = stages[self.place.stage], model
         pipeline = PipelineModule(
             layers=stages,

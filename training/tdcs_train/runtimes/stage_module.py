@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 from tdcs_train.model.errors import ModelError, PlanError
 from tdcs_train.model.splitting import SplitModel, StagePart
+from tdcs_train.pipeline.computing_again import computed_again
 from tdcs_train.pipeline.stage import Loss
 
 _BY_BITS = {torch.int64: torch.float64, torch.int32: torch.float32, torch.int16: torch.float16}
@@ -35,8 +36,9 @@ class Kinds:
 class StageModule(nn.Module):
     """One stage: tensors in by position, tensors out by position."""
 
-    def __init__(self, model: SplitModel, number: int, kinds: Kinds) -> None:
+    def __init__(self, model: SplitModel, number: int, kinds: Kinds, *, recomputes: bool = False) -> None:
         super().__init__()
+        self._recomputes = recomputes
         self.part = model.parts[number]
         self.module = self.part.module
         self._is_first, self._is_last = number == 0, number == len(model.parts) - 1
@@ -56,7 +58,11 @@ class StageModule(nn.Module):
             arrived = arrived[0]  # as DeepSpeed calls its layers
         given = list(arrived) if self._is_first else list(arrive(self._types, *arrived))
         values = {**self._constants, **dict(zip(self.arriving, given, strict=True))}
-        made = self.module(*(values[name] for name in self.part.takes))
+        taken = [values[name] for name in self.part.takes]
+        if self._recomputes and torch.is_grad_enabled():
+            made = computed_again(self.module, self.module, taken)
+        else:
+            made = self.module(*taken)
         values.update(zip(self.part.gives, made if len(self.part.gives) > 1 else (made,), strict=True))
         leaving = [values[name] for name in self.leaving]
         if self._is_last:

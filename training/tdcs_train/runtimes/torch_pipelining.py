@@ -50,7 +50,8 @@ class TorchPipeline:
         model = split(traced_by(recipe, plan), plan.stages)
         own = sliced(positional(model, inputs), replica=self.place.replica, replicas=self.place.own * micro)
         kinds = kinds_of(model, own)
-        self.stage = StageModule(model, self.place.stage, kinds).to(self.device)
+        again = self.place.stage in plan.recomputing
+        self.stage = StageModule(model, self.place.stage, kinds, recomputes=again).to(self.device)
         self._model = model
         self._marks: tuple[torch.Tensor, ...] = ()
         loss = loss_of_leaving(model, kinds, recipe.loss)
