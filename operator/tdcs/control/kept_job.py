@@ -36,7 +36,7 @@ class EndedJob(Mapping[str, Any]):
     What many jobs have in common is one object for all of them; what each has of its own is one packed text.
     """
 
-    __slots__ = ("_common", "_own")
+    __slots__ = ("_common", "_packed")
 
     def __init__(self, job: Object) -> None:
         metadata, status, spec = job["metadata"], job["status"], job.get("spec")
