@@ -26,14 +26,16 @@ from tdcs.model.agent_state import (
     AgentState,
     CheckState,
     FileFailure,
-    FolderLimit,
     MountState,
     PartState,
+    SourceAccess,
+    SourceToCount,
 )
 
 MB = 1 << 20
 DIGEST = "0" * 32
 MOUNT = "/datasets/0123456789abcdef"
+COUNTED = SourceToCount(mount=MOUNT, source=SourceAccess(uri="s3://bucket"), files=1, seconds=20.0)
 
 
 @asynccontextmanager
@@ -88,9 +90,7 @@ async def test_no_request_to_an_agent_is_made_at_another_place_that_it_names() -
             with pytest.raises(AgentError, match="answered 307"):
                 await client.assign(node="n", assignments=[])
             with pytest.raises(AgentError, match="answered 307"):
-                await client.count(
-                    node="n", limit=FolderLimit(folder="/nfs", files=1, bytes=None, seconds=5.0)
-                )
+                await client.count_source(node="n", source=COUNTED)
             await eventually_async(lambda: "/v1/state" in redirected, deadline=20)
     assert elsewhere.asked == []
 
@@ -187,9 +187,7 @@ async def test_a_small_answer_takes_no_large_memory() -> None:
         tracemalloc.start()
         try:
             with pytest.raises(AgentError, match="no count"):
-                await client.count(
-                    node="n", limit=FolderLimit(folder="/nfs", files=1, bytes=None, seconds=20.0)
-                )
+                await client.count_source(node="n", source=COUNTED)
             assert tracemalloc.get_traced_memory()[1] < 20 * MB
         finally:
             tracemalloc.stop()

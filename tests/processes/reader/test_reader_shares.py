@@ -69,12 +69,12 @@ class Tenants:
         self.honest = node.register(honest, tables=table_of(holder(ALL_SLOTS)))
 
     @contextmanager
-    def _read_source(self, wanted: SourceWanted, *, waiting: Callable[[], None]) -> Iterator[memoryview]:
-        while wanted.mount == SLOW and not self.gate.wait(0.5):
+    def _read_source(self, piece: SourceWanted, *, waiting: Callable[[], None]) -> Iterator[memoryview]:
+        while piece.mount == SLOW and not self.gate.wait(0.5):
             waiting()  # as for a bandwidth of one byte a second
-        folder = self.slow_files if wanted.mount == SLOW else self.honest_files
-        content = (folder / os.fsdecode(wanted.path)).read_bytes()
-        yield memoryview(content)[wanted.offset : wanted.offset + wanted.length]
+        folder = self.slow_files if piece.mount == SLOW else self.honest_files
+        content = (folder / os.fsdecode(piece.path)).read_bytes()
+        yield memoryview(content)[piece.offset : piece.offset + piece.length]
 
     def check_honest(self, turn: int) -> None:
         """Read a file that an agent reads from the source, and files that it has, for the first time."""

@@ -339,10 +339,10 @@ def test_a_caller_that_knows_it_hears_while_its_read_of_the_source_has_to_wait(
     monkeypatch.setattr(frames, "WAITING_SECONDS", 0.0)
 
     @contextmanager
-    def read_source(wanted: SourceWanted, *, waiting: Callable[[], None]) -> Iterator[memoryview]:
+    def read_source(piece: SourceWanted, *, waiting: Callable[[], None]) -> Iterator[memoryview]:
         for _ in range(3):
             waiting()
-        yield memoryview(b"x" * wanted.length)
+        yield memoryview(b"x" * piece.length)
 
     giver.service._read_source = read_source  # type: ignore[misc]
     request = frames.source_request(
@@ -364,7 +364,7 @@ def test_what_is_read_for_a_reader_counts_as_held_until_the_reader_has_taken_it(
     held, released = threading.Event(), threading.Event()
 
     @contextmanager
-    def read_source(wanted: SourceWanted, *, waiting: Callable[[], None]) -> Iterator[memoryview]:
+    def read_source(piece: SourceWanted, *, waiting: Callable[[], None]) -> Iterator[memoryview]:
         held.set()
         yield memoryview(bytes(length))
         released.set()
