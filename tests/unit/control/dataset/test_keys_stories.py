@@ -138,7 +138,7 @@ async def test_after_a_restart_revoked_keys_are_neither_mounted_nor_given_to_age
     await cluster.until(lambda: sum(cluster.held().values()) == 2 * MB)
     assert keys.mounted == ["renewed"]
     assert keys.assigned == {"renewed"}
-    assert cluster.condition("SourceReachable", "d1")["reason"] == "SourceRefused"
+    await cluster.until(lambda: cluster.condition("SourceReachable", "d1")["reason"] == "SourceRefused")
 
 
 @pytest.mark.failure_mode("operator-starts-with-one-of-two-keys-revoked")
