@@ -15,6 +15,7 @@ from tests.compile.models import mlp, random_inputs
 from tdcs_train import artifacts
 from tdcs_train.artifacts.manifest import ArtifactError
 from tdcs_train.artifacts.node import this_node
+from tdcs_train.artifacts.onnxruntime_session import session_of
 from tdcs_train.compile import onnxruntime_job
 from tdcs_train.compile.job import compile_model
 from tdcs_train.compile.onnxruntime_job import optimise_model
@@ -90,7 +91,7 @@ def test_what_a_model_does_not_take_is_refused(folder: Path) -> None:
 def test_results_are_compared_with_the_model_as_it_is(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    np.savez(tmp_path / "inputs.npz", **INPUTS)
+    np.savez(tmp_path / "inputs.npz", allow_pickle=False, **INPUTS)
 
     def checked(store: str) -> float | None:
         return optimise_model(
@@ -103,7 +104,7 @@ def test_results_are_compared_with_the_model_as_it_is(
     difference = checked("right")
     assert difference is not None
     assert difference < 1e-5
-    original = onnxruntime_job.session_of
+    original = session_of
 
     def other_weights(content: bytes, **options: Any) -> Any:
         model = onnx.load_from_string(content)

@@ -38,9 +38,10 @@ def optimise_model(
     processor = find_target(target)
     store = open_store(output, endpoint=endpoint)
     model, runtime = read_model(source), onnxruntime_build.runtime_spec()
+    title = name or model.name
     options = {
         "level": onnxruntime_build.LEVEL,
-        "name": name or model.name,
+        "name": title,
         "shapes": {key: list(shape) for key, shape in sorted((shapes or {}).items())},
     }
     tools = {runtime.name: runtime.version}
@@ -58,7 +59,7 @@ def optimise_model(
             Manifest(
                 format=FORMAT,
                 key=key,
-                model=ModelSpec(name=options["name"], source=model.source, digest=model.digest),
+                model=ModelSpec(name=title, source=model.source, digest=model.digest),
                 target=processor.name,
                 features=tuple(sorted(processor.features)),
                 tvm="",
