@@ -96,7 +96,7 @@ async def publish_status(
         resource: the kind of `obj`.
         obj: the custom resource as read in this pass.
         status: the wanted status; its conditions and generation are filled in here.
-        next to it: fields that are written next to others only: when nothing else differs, they are no reason to write.
+        alongside: fields that are written next to others only: when nothing else differs, they are no reason to write.
         messages: whether another message of a condition is a reason to write.
         unchanged: write only if nobody has changed the object since it was read.
 

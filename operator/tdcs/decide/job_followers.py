@@ -48,7 +48,7 @@ class Chosen:
         idle_since: those of them that nothing calls for, and since when.
         left_out: nodes with readers that get no worker because of `maxReplicas`.
         unfit: nodes with readers that may have none.
-        next to it: how many of the chosen ones have readers.
+        alongside: how many of the chosen ones have readers.
     """
 
     nodes: tuple[str, ...]

@@ -102,7 +102,7 @@ class FactsStore:
         """A row for each of these names in a folder.
 
         Args:
-            known: says what some of them are, which are no files of their own.
+            facts_of: says what some of them are, which are no files of their own.
         """
 
         raws, ask, size = [], os.getxattr, _LAYOUT.size

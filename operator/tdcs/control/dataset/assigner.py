@@ -105,7 +105,7 @@ class Assigner:
 
         Args:
             path: the mount.
-            seen: the states that its last pass has seen: what has arrived since then is not in its ledger yet.
+            last_states: the states that its last pass has seen: what has arrived since then is not in its ledger yet.
         """
         states = self.agents.states()
         for node, before in last_states.items():

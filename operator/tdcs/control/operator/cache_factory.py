@@ -223,7 +223,7 @@ async def serve_manifests(
 
     Args:
         port: 0: nothing is served.
-        known: gives the agents of a cache cluster.
+        known_agents: gives the agents of a cache cluster.
         obtain: puts a manifest into the folder that is not there, when it is to be had.
         report: takes what readers could not read.
         take_waits: takes how long reads of pods waited.

@@ -40,7 +40,7 @@ class Want:
         verdict: whether it has ended, and found wrong copies. It is not made again, but it stays assigned: what it
             refused must not be brought again.
         ignores_failed: whether files that cannot be had are left out of the share that is there.
-        next to it: key of the want that it is a further copy of: it is on other nodes than that one and its other
+        alongside: key of the want that it is a further copy of: it is on other nodes than that one and its other
             copies, and only as a whole; empty for others.
         dataset: key of the own want of the Dataset that it belongs to.
     """

@@ -38,7 +38,7 @@ class JobData:
 
     Attributes:
         nodes: the nodes of its data.
-        next to it: its pods, those that read data on these nodes alone.
+        alongside: its pods, those that read data on these nodes alone.
         readers: the pods that read data, on all nodes that they may run on.
         scores: what nodes are worth to these, as the extender scores them.
         meets: how each of its datasets is placed, by name, for pods on these nodes.

@@ -63,8 +63,8 @@ class SessionHolder:
         user: who may connect besides root; None: nobody.
         give_back_seconds: how long it waits for an old session.
         reserve: starts a process that serves the session while no reader does, and gives its number.
-        kept: whether a reader has the session, serves it or only starts; None: that is not known, and a holder that is
-            ended leaves it.
+        is_kept: whether a reader has the session, serves it or only starts; None: that is not known, and a holder that
+            is ended leaves it.
     """
 
     def __init__(

@@ -373,7 +373,7 @@ class GangQueue:
         more.
 
         Args:
-            found: what it has decided.
+            schedule: what it has decided.
             keys: the jobs that there are, by uid.
             stale: those that it admitted by what is not so any more.
         """

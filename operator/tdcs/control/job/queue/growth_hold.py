@@ -53,7 +53,7 @@ class GrowthHold:
 
         Args:
             observed: what was observed, with the number of workers that the queue has admitted.
-            made: how many its Job makes already.
+            existing: how many its Job makes already.
         """
         key, wanted_workers = (observed.namespace, observed.name), observed.replicas("Worker")
         if not elastic_growth.awaits_data(observed) or (

@@ -297,7 +297,7 @@ class Ledger:
         """Claim blocks that are here and shall not, but not those in `skip`; with `all_blocks` all that are here.
 
         Args:
-            kept: slots that stay for now, but for what is wrong in them.
+            handover: slots that stay for now, but for what is wrong in them.
         """
         if not self.drops(all_blocks=all_blocks, handover=handover):
             return []

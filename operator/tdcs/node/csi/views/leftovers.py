@@ -52,7 +52,7 @@ def clear_abandoned(
 
     Args:
         pods: The folder below which pods' volumes are mounted.
-        known: Folders of versions that are looked after.
+        view_folders: Folders of versions that are looked after.
     """
     shown_versions = {
         overlay.version

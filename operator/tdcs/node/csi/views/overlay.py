@@ -186,7 +186,7 @@ class OverlaySupport:
     """Where views can be overlays.
 
     Args:
-        wanted: Whether they shall be.
+        enabled: Whether they shall be.
     """
 
     def __init__(self, *, enabled: bool) -> None:
