@@ -61,6 +61,28 @@ def test_a_dataset_says_what_it_is_granted_who_reads_it_and_when_it_leaves() -> 
     assert f"168h after its last use (spec.eviction.ttl), last used {NOW}" in text
 
 
+@pytest.mark.parametrize(
+    ("cached", "text"),
+    [(0, "0% of it cached: nowhere"), (59, "5% of it cached: no copy is its own")],
+    ids=["nothing", "for others"],
+)
+def test_what_is_cached_without_a_copy_is_not_called_nowhere(cached: int, text: str) -> None:
+    """A share is rounded down, as in kubectl get."""
+    dataset = Dataset.model_validate(
+        {
+            "spec": {"source": {"uri": "file:///data"}},
+            "status": {
+                "totalBytes": 1000,
+                "totalFiles": 3,
+                "cachedBytes": cached,
+                "cachedRatio": cached / 1000,
+                "mountPath": "/p",
+            },
+        }
+    )
+    assert text in described("pictures", dataset)
+
+
 def users(*pods: Object, jobs: Sequence[Object] = (), listed: bool = True, **status: Any) -> list[str]:
     """The lines on who uses a Dataset named pictures."""
     dataset = Dataset.model_validate(

@@ -19,7 +19,7 @@ from tdcs.decide.job.job_phase import why_not_mounted
 from tdcs.decide.place.data_location import copies_of
 from tdcs.decide.place.dataset_copies import merged
 from tdcs.model import slots
-from tdcs.model.humanize import counted, explain_invalid, human
+from tdcs.model.humanize import counted, explain_invalid, human, percent
 from tdcs.model.kube_objects import Object
 
 NAMED_JOBS = 8
@@ -68,8 +68,10 @@ def described(
     named = [f"{human(count)} on {node}" for node, count in ranked[:NAMED_NODES]]
     if len(ranked) > NAMED_NODES:
         named.append(f"less or as much on {len(ranked) - NAMED_NODES} more")
-    where = ", ".join(named) or "nowhere"
-    size = f"{human(status.total_bytes)}, {status.cached_ratio:.0%} of it cached: {where}"
+    # What is cached of the source can be there for other Datasets, or by what jobs read.
+    where = ", ".join(named) or ("no copy is its own" if status.cached_bytes else "nowhere")
+    cached_share = percent(status.cached_bytes, status.total_bytes)
+    size = f"{human(status.total_bytes)}, {cached_share} of it cached: {where}"
     if not (status.total_bytes or status.total_files or ranked):
         size = "its size is unknown, as its source has not been listed"
     copies = [copy.id for copy in status.copies if copy.id != names.PRELOADED_COPY]

@@ -122,13 +122,13 @@ def _sentence(
     if by.named:
         on = f"{on}, the node that it names itself (spec.nodeName)"
     if not score and not alternatives:
-        return f"{on}; when it was placed nothing of its data was cached anywhere, so no node was better"
+        return f"{on}; when it was placed no node held a copy of its data, so none was better"
     pronoun = "; it" if by.named else ", which"
     held_text = f"held {human(own_bytes)} of its {human(total)} when it was placed"
     text = f"{on}{pronoun} {held_text} (score {score} of {MAX_SCORE})"
     better = [alternative for alternative in alternatives if alternative.score > score][:ALTERNATIVES]
     if not better:
-        return f"{text}: no node held more"
+        return f"{text}: no node had a higher score"
     more = all(alternative.bytes > own_bytes for alternative in better)
     why = "others held more" if more else "others were of the copy that it is to read"
     named = "; ".join(
