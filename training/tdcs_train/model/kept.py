@@ -108,7 +108,7 @@ class Recomputed(Kept):
 
     def forward(self, *arguments: Any) -> Any:
         if self.reentrant and not any(
-            isinstance(each, torch.Tensor) and each.requires_grad for each in arguments
+            isinstance(argument, torch.Tensor) and argument.requires_grad for argument in arguments
         ):
             with torch.no_grad():
                 return self.inner(*arguments)
@@ -167,9 +167,9 @@ class Borrowing(Kept):
             owner._parameters[last] = None
 
     def forward(self, *arguments: Any, **named: Any) -> Any:
-        own, groups = arguments[: -len(self.names)], arguments[-len(self.names) :]
+        inner_arguments, groups = arguments[: -len(self.names)], arguments[-len(self.names) :]
         values = [
-            each for group in groups for each in (group if isinstance(group, (tuple, list)) else (group,))
+            tensor for group in groups for tensor in (group if isinstance(group, (tuple, list)) else (group,))
         ]
         places = self._places()
         try:
@@ -181,18 +181,18 @@ class Borrowing(Kept):
                     owner.__dict__["_flat_weights"] = [
                         getattr(owner, name) for name in owner._flat_weights_names
                     ]
-            return self.inner(*own, **named)
+            return self.inner(*inner_arguments, **named)
         finally:
             for owner, last in places:
                 owner.__dict__.pop(last, None)
                 owner._parameters[last] = None
 
     def _places(self) -> list[tuple[nn.Module, str]]:
-        found = []
+        places = []
         for name in (name for group in self.names for name in group):
             owner, _, last = name.rpartition(".")
-            found.append((self.inner.get_submodule(owner), last))
-        return found
+            places.append((self.inner.get_submodule(owner), last))
+        return places
 
 
 def _shell(module: nn.Module) -> nn.Module:
@@ -201,5 +201,7 @@ def _shell(module: nn.Module) -> nn.Module:
     shell.__dict__ = dict(module.__dict__)
     shell._parameters = dict(module._parameters)
     shell._buffers = dict(module._buffers)
-    shell._modules = {name: None if each is None else _shell(each) for name, each in module._modules.items()}
+    shell._modules = {
+        name: None if child is None else _shell(child) for name, child in module._modules.items()
+    }
     return shell

@@ -152,17 +152,17 @@ def _graph(traced: TracedModel, recorder: "_Recorder", updates: "_Updates") -> G
 def _owned(traced: TracedModel) -> dict[str, list[nn.Parameter]]:
     """The parameters of each layer; a shared one counts once, at the first layer that uses it."""
     owners: dict[int, str] = {}
-    found: dict[str, list[nn.Parameter]] = {}
+    by_layer: dict[str, list[nn.Parameter]] = {}
     nodes = {node.name: node for node in traced.graph_module.graph.nodes}
     for layer in traced.layers:
         names = parameter_names(nodes[layer.name], traced.graph_module)
         parameters = [attribute(traced.graph_module, name) for name in names]
-        found[layer.id] = [
+        by_layer[layer.id] = [
             p
             for p in parameters
             if isinstance(p, nn.Parameter) and owners.setdefault(id(p), layer.id) == layer.id
         ]
-    return found
+    return by_layer
 
 
 class _Updates:

@@ -24,12 +24,12 @@ def refuse_overlaps(named: Sequence[tuple[str, nn.Parameter]]) -> None:
             step = value.element_size() // unit
             strides = [stride * step for stride in value.stride()]
             places = owner.as_strided(value.shape, strides, value.storage_offset() * step)
-            taken = int(places.max())
-            if taken >= 0:
-                other = sharing[taken][0]
+            sharer = int(places.max())
+            if sharer >= 0:
+                twin = sharing[sharer][0]
                 raise PlanError(
-                    f"the parameters {other} and {name} have the same memory without being one parameter: tie them by "
-                    f"making {name} the parameter {other} itself, not its .data"
+                    f"the parameters {twin} and {name} have the same memory without being one parameter: tie them by "
+                    f"making {name} the parameter {twin} itself, not its .data"
                 )
             places.fill_(number)
             if int((owner == number).sum()) < value.numel():

@@ -23,8 +23,8 @@ def opened(value: Any) -> Any:
     if not isinstance(value, dict) or isinstance(value, fx.Proxy) or type(value) in pytree.SUPPORTED_NODES:
         return value
     inner = [
-        pytree.tree_map(opened, each, is_leaf=lambda part: isinstance(part, fx.Proxy))
-        for each in value.values()
+        pytree.tree_map(opened, element, is_leaf=lambda part: isinstance(part, fx.Proxy))
+        for element in value.values()
     ]
     return _Table(type(value), tuple(value), inner)
 
@@ -35,12 +35,12 @@ def _made(values: Iterable[Any], context: Any) -> Any:
     content = dict(zip(keys, values, strict=True))
     for arguments, named in (((content,), {}), ((), content)):
         with contextlib.suppress(Exception):  # of somebody's class
-            made = kind(*arguments, **named)
-            if list(made) == list(content):
-                return made
-    made = kind.__new__(kind)
-    dict.update(made, content)
-    return made
+            rebuilt = kind(*arguments, **named)
+            if list(rebuilt) == list(content):
+                return rebuilt
+    rebuilt = kind.__new__(kind)
+    dict.update(rebuilt, content)
+    return rebuilt
 
 
 pytree.register_pytree_node(_Table, lambda table: (list(table.values), (table.kind, table.keys)), _made)

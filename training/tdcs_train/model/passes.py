@@ -61,26 +61,26 @@ def by_mode(graph: fx.Graph, other: fx.Graph, model: nn.Module, *, training: boo
         return False
     names = dict(zip(theirs, ours, strict=True))
     differing = []
-    for one, two in zip(ours, theirs, strict=True):
-        if one.op != two.op or not _same_target(one, two):
+    for our_node, their_node in zip(ours, theirs, strict=True):
+        if our_node.op != their_node.op or not _same_target(our_node, their_node):
             return False
         mine, yours = (
-            (one.args, one.kwargs),
-            fx.node.map_arg((two.args, two.kwargs), lambda node: names[node]),
+            (our_node.args, our_node.kwargs),
+            fx.node.map_arg((their_node.args, their_node.kwargs), lambda node: names[node]),
         )
         flat_mine, spec_mine = pytree.tree_flatten((list(mine[0]), dict(mine[1])))
         flat_yours, spec_yours = pytree.tree_flatten((list(yours[0]), dict(yours[1])))
         if spec_mine != spec_yours:
             return False
         if any(_differ(a, b) for a, b in zip(flat_mine, flat_yours, strict=True)):
-            if one.op not in ("call_function", "call_method"):
+            if our_node.op not in ("call_function", "call_method"):
                 return False
             if any(
                 _differ(a, b) and fx.Node in (type(a), type(b))
                 for a, b in zip(flat_mine, flat_yours, strict=True)
             ):
                 return False
-            differing.append((one, yours))
+            differing.append((our_node, yours))
     for node, (arguments, named) in differing:
         places = [n for n, (a, b) in enumerate(zip(node.args, arguments, strict=True)) if _differ(a, b)]
         keys = [key for key in node.kwargs if _differ(node.kwargs[key], named[key])]
@@ -95,8 +95,8 @@ def by_mode(graph: fx.Graph, other: fx.Graph, model: nn.Module, *, training: boo
 def _same_target(one: fx.Node, two: fx.Node) -> bool:
     if "kept" in one.meta and "kept" in two.meta:
         return type(one.meta["kept"]) is type(two.meta["kept"])
-    same = one.target == two.target
-    return bool(same) or getattr(one.target, "args", one) == getattr(two.target, "args", two)
+    is_same = one.target == two.target
+    return bool(is_same) or getattr(one.target, "args", one) == getattr(two.target, "args", two)
 
 
 def _differ(one: Any, two: Any) -> bool:
@@ -123,7 +123,7 @@ def fuse_regions(module: fx.GraphModule, *, reentrant: Collection[int]) -> None:
         call.meta["value"] = (
             outputs[0].meta.get("value")
             if len(outputs) == 1
-            else tuple(each.meta.get("value") for each in outputs)
+            else tuple(output.meta.get("value") for output in outputs)
         )
 
 
@@ -139,26 +139,26 @@ def share(module: fx.GraphModule) -> None:
             users.setdefault(id(value), []).append((node, path))
             values[id(value)] = value
     groups: dict[tuple[fx.Node, ...], list[int]] = {}
-    for key, found in users.items():
-        nodes = tuple(dict.fromkeys(node for node, _ in found))
+    for key, uses in users.items():
+        nodes = tuple(dict.fromkeys(node for node, _ in uses))
         if len(nodes) > 1:
             groups.setdefault(nodes, []).append(key)
     borrowed: dict[fx.Node, list[tuple[fx.Node, list[str]]]] = {}
     for number, (nodes, keys) in enumerate(groups.items()):
         split = [keys] if all(node.op == "call_module" for node in nodes) else [[key] for key in keys]
-        for part, own in enumerate(split):
+        for part, group in enumerate(split):
             target = f"shared_{number}_{part}"
-            module.add_module(target, Shared([names[key] for key in own], [values[key] for key in own]))
+            module.add_module(target, Shared([names[key] for key in group], [values[key] for key in group]))
             with module.graph.inserting_before(nodes[0]):
                 read = module.graph.call_module(target)
-            read.meta["follows"] = [each for each in nodes[0].all_input_nodes if each.op != "get_attr"]
+            read.meta["follows"] = [source for source in nodes[0].all_input_nodes if source.op != "get_attr"]
             for node in nodes:
-                reads = [each for each in node.all_input_nodes if each.op == "get_attr"]
-                for each in reads:
-                    if id(_value_of(module, str(each.target))) in own:
-                        node.replace_input_with(each, read)
+                reads = [source for source in node.all_input_nodes if source.op == "get_attr"]
+                for source in reads:
+                    if id(_value_of(module, str(source.target))) in group:
+                        node.replace_input_with(source, read)
                 if node.op == "call_module":
-                    paths = [path for key in own for user, path in users[key] if user is node and path]
+                    paths = [path for key in group for user, path in users[key] if user is node and path]
                     if paths:
                         borrowed.setdefault(node, []).append((read, paths))
     for node, groups_of_node in borrowed.items():
@@ -176,16 +176,16 @@ def share(module: fx.GraphModule) -> None:
 
 def _parameters(node: fx.Node, module: fx.GraphModule) -> list[tuple[str, nn.Parameter]]:
     """The parameters that a call uses, each with its path in the module that is called, or with none."""
-    found = []
+    parameters = []
     for read in node.all_input_nodes:
         if read.op == "get_attr" and node.op in ("call_function", "call_method", "call_module"):
             value = _value_of(module, str(read.target))
             if isinstance(value, nn.Parameter):
-                found.append(("", value))
+                parameters.append(("", value))
     if node.op == "call_module":
         inner = module.get_submodule(str(node.target))
-        found += list(inner.named_parameters(remove_duplicate=False))
-    return found
+        parameters += list(inner.named_parameters(remove_duplicate=False))
+    return parameters
 
 
 def _value_of(module: nn.Module, path: str) -> Any:

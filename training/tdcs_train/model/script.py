@@ -42,18 +42,22 @@ class Script:
 
     def function(self, name: str, *, use: str) -> Callable[..., Any]:
         """A function of the file; `use` says in errors what for."""
-        found = self._attribute(name, use)
-        if not callable(found):
-            raise ModelError(f"{self.file}: {name} is a {type(found).__name__}; it must be a function")
-        function: Callable[..., Any] = found
+        attribute = self._attribute(name, use)
+        if not callable(attribute):
+            raise ModelError(f"{self.file}: {name} is a {type(attribute).__name__}; it must be a function")
+        function: Callable[..., Any] = attribute
         return function
 
     def module(self, name: str) -> Any:
         """The model that the name is, or that its function makes; a program of torch.export is one, too."""
-        made = self._attribute(name, "the model")
-        model = made
-        if callable(made) and not isinstance(made, nn.Module) and not hasattr(made, "graph_signature"):
-            model = _called(made, where=f"{self.file}: {name}", form=f"{name}()")
+        attribute = self._attribute(name, "the model")
+        model = attribute
+        if (
+            callable(attribute)
+            and not isinstance(attribute, nn.Module)
+            and not hasattr(attribute, "graph_signature")
+        ):
+            model = _called(attribute, where=f"{self.file}: {name}", form=f"{name}()")
         if not isinstance(model, nn.Module) and not hasattr(model, "graph_signature"):
             raise ModelError(
                 f"{self.file}: {name} is a {type(model).__name__}; it must be a module, or a function that makes one"
@@ -115,18 +119,22 @@ def subject_of(
 
     def pair() -> tuple[Any, Any]:
         where = f"{file}: {batch_name}"
-        made = _pair(_called(batches, batch, where=where, form=f"{batch_name}({batch})"), where)
+        batch_pair = _pair(_called(batches, batch, where=where, form=f"{batch_name}({batch})"), where)
         return (
-            made if device is None else pytree.tree_map_only(torch.Tensor, lambda each: each.to(device), made)
+            batch_pair
+            if device is None
+            else pytree.tree_map_only(torch.Tensor, lambda each: each.to(device), batch_pair)
         )
 
     def loss(output: Any, labels: Any) -> torch.Tensor:
         where = f"{file}: {loss_name}"
-        found = _called(losses, output, labels, where=where, form=f"{loss_name}(output, labels)")
-        if not isinstance(found, torch.Tensor) or found.numel() != 1:
-            what = f"shape {tuple(found.shape)}" if isinstance(found, torch.Tensor) else type(found).__name__
-            raise ModelError(f"{where} returned a {what}; it must return a tensor of one number")
-        return found
+        value = _called(losses, output, labels, where=where, form=f"{loss_name}(output, labels)")
+        if not isinstance(value, torch.Tensor) or value.numel() != 1:
+            description = (
+                f"shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
+            )
+            raise ModelError(f"{where} returned a {description}; it must return a tensor of one number")
+        return value
 
     return Subject(
         model=model if device is None else model.to(device),
@@ -141,12 +149,12 @@ def _optimizer(script: Script, name: str) -> Callable[[list[nn.Parameter]], torc
     make, file = script.function(name, use="the optimizer (--optimizer NAME)"), script.file
 
     def checked(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-        made = _called(make, parameters, where=f"{file}: {name}", form=f"{name}(parameters)")
-        if not isinstance(made, torch.optim.Optimizer):
+        optimizer = _called(make, parameters, where=f"{file}: {name}", form=f"{name}(parameters)")
+        if not isinstance(optimizer, torch.optim.Optimizer):
             raise ModelError(
-                f"{file}: {name} made a {type(made).__name__}; it must make an optimizer of torch"
+                f"{file}: {name} made a {type(optimizer).__name__}; it must make an optimizer of torch"
             )
-        return made
+        return optimizer
 
     return checked
 

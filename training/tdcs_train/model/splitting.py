@@ -78,13 +78,13 @@ def split(traced: TracedModel, stages: Sequence[Sequence[str]]) -> SplitModel:
 
 def _keep_apart(module: fx.GraphModule) -> None:
     """Gives modules names of their own that split_module, which writes `a.0` as `a_0`, would take for one."""
-    taken: dict[str, str] = {}
+    targets: dict[str, str] = {}
     for node in module.graph.nodes:
         if node.op != "call_module":
             continue
         target, flat = str(node.target), str(node.target).replace(".", "_")
         number = 0
-        while taken.setdefault(flat, target) != target:
+        while targets.setdefault(flat, target) != target:
             number += 1
             flat = f"{target.replace('.', '_')}_apart{number}"
         if number:
@@ -112,23 +112,23 @@ def _by_stage(graph: fx.Graph, places: Mapping[str, int]) -> tuple[fx.Graph, dic
 
 def _places(traced: TracedModel, stages: Sequence[Sequence[str]]) -> dict[str, int]:
     """The stage of each node of the graph."""
-    given = {layer: number for number, layers in enumerate(stages) for layer in layers}
-    known = {layer.id: layer for layer in traced.layers}
+    stage_of = {layer: number for number, layers in enumerate(stages) for layer in layers}
+    by_id = {layer.id: layer for layer in traced.layers}
     model = type(traced.graph_module).__name__
-    if unknown := [layer for layer in given if layer not in known]:
+    if unknown := [layer for layer in stage_of if layer not in by_id]:
         raise PlanError(
-            f"the plan has {unknown[0]}, but the model has {len(known)} layers, node1 to node{len(known)}: it is "
+            f"the plan has {unknown[0]}, but the model has {len(by_id)} layers, node1 to node{len(by_id)}: it is "
             "a plan "
             "of another model; plan again with a profile of this one"
         )
-    if len(given) != sum(len(layers) for layers in stages):
-        twice = next(name for name in given if sum(list(layers).count(name) for layers in stages) > 1)
+    if len(stage_of) != sum(len(layers) for layers in stages):
+        twice = next(name for name in stage_of if sum(list(layers).count(name) for layers in stages) > 1)
         raise PlanError(f"the plan has {twice} in two stages; a layer belongs to one")
     if empty := [number for number, layers in enumerate(stages) if not layers]:
         raise PlanError(f"stage {empty[0]} of the plan has no layers; leave it out")
     places: dict[str, int] = {}
     for node in traced.graph_module.graph.nodes:
-        layer = known.get(traced.names.get(node.name, ""))
+        layer = by_id.get(traced.names.get(node.name, ""))
         if node.op in ("get_attr", "output"):
             continue
         before = [places[source.name] for source in node.all_input_nodes if source.name in places]
@@ -136,10 +136,10 @@ def _places(traced: TracedModel, stages: Sequence[Sequence[str]]) -> dict[str, i
             places[node.name] = 0
         elif selects(node) and before:
             places[node.name] = before[0]  # a part of a tuple stays where the tuple is: tuples do not travel
-        elif layer is not None and layer.id in given:
-            places[node.name] = given[layer.id]
+        elif layer is not None and layer.id in stage_of:
+            places[node.name] = stage_of[layer.id]
         elif is_shared(node, traced.graph_module):
-            users = [given.get(traced.names.get(user.name, ""), 0) for user in node.users]
+            users = [stage_of.get(traced.names.get(user.name, ""), 0) for user in node.users]
             places[node.name] = min(users, default=0)
         elif layer is None or not layer.is_planned or not node.users:
             places[node.name] = max(before, default=0)
@@ -254,11 +254,11 @@ def _joined(traced: TracedModel, whole: fx.GraphModule, *, count: int) -> SplitM
 def _own_attributes(module: fx.GraphModule, call: fx.Node, whole: fx.GraphModule) -> list[fx.Node]:
     """Moves attributes of the model that a stage is given as arguments into the stage; returns the other arguments."""
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
-    kept = []
+    arguments = []
     for argument, placeholder in zip(call.args, placeholders, strict=True):
         assert isinstance(argument, fx.Node)
         if argument.op != "get_attr":
-            kept.append(argument)
+            arguments.append(argument)
             continue
         path = str(argument.target)
         _put(module, path, attribute(whole, path))
@@ -266,7 +266,7 @@ def _own_attributes(module: fx.GraphModule, call: fx.Node, whole: fx.GraphModule
             placeholder.replace_all_uses_with(module.graph.get_attr(path))
         module.graph.erase_node(placeholder)
     module.recompile()
-    return kept
+    return arguments
 
 
 def _put(module: nn.Module, path: str, value: object) -> None:

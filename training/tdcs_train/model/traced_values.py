@@ -129,7 +129,7 @@ class ValueAttribute(TracedValue, Attribute):
         return ValueAttribute(self, name)
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        known = self.root.known
+        example = self.root.known
         plain = self.attr.removesuffix("_")
         if (
             self.attr.endswith("_")
@@ -141,21 +141,28 @@ class ValueAttribute(TracedValue, Attribute):
                 self.tracer.create_proxy("call_method", plain, (self.root, *arguments), named)
             )
         if self.attr in ("dim", "ndimension", "is_floating_point", "is_complex") and isinstance(
-            known, torch.Tensor
+            example, torch.Tensor
         ):
-            return getattr(known, self.attr)()
+            return getattr(example, self.attr)()
         return super().__call__(*arguments, **named)
 
 
 def _unpacked(frame: types.FrameType) -> int | None:
     """How many names the line of a frame unpacks a value into, as `a, b = value` does."""
-    instruction = next(each for each in dis.get_instructions(frame.f_code) if each.offset == frame.f_lasti)
+    instruction = next(
+        instruction
+        for instruction in dis.get_instructions(frame.f_code)
+        if instruction.offset == frame.f_lasti
+    )
     return instruction.argval if instruction.opname == "UNPACK_SEQUENCE" else None
 
 
 def spoken(node: fx.Node, depth: int = 0) -> str:
     """A node as a person would write it."""
-    parts = [spoken(each, depth + 1) if isinstance(each, fx.Node) else str(each) for each in node.args]
+    parts = [
+        spoken(argument, depth + 1) if isinstance(argument, fx.Node) else str(argument)
+        for argument in node.args
+    ]
     signs = {
         "lt": "<",
         "le": "<=",

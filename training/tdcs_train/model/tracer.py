@@ -146,10 +146,10 @@ class Tracer(fx.Tracer):
     def _placeholder(self, name: str, number: int) -> fx.Proxy:
         proxy: fx.Proxy = self.create_proxy("placeholder", name, (), {})
         if number < len(self.example):
-            known = self.example[number]
-            proxy.node.meta["example"] = known
+            example = self.example[number]
+            proxy.node.meta["example"] = example
             with self._fakes:
-                proxy.node.meta["value"] = torch.empty(known.shape, dtype=getattr(torch, known.dtype))
+                proxy.node.meta["value"] = torch.empty(example.shape, dtype=getattr(torch, example.dtype))
         return proxy
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
@@ -172,8 +172,8 @@ class Tracer(fx.Tracer):
             )
             if plain is not None:
                 return args[0].become(self.create_proxy(kind, plain, args, kwargs))
-        made = super().create_proxy(kind, target, args, kwargs, *more, **options)
-        node: fx.Node = made.node
+        proxy = super().create_proxy(kind, target, args, kwargs, *more, **options)
+        node: fx.Node = proxy.node
         context = Context.now()
         if kind.startswith("call_") and context != self.outside:
             node.meta["context"] = context
@@ -181,7 +181,7 @@ class Tracer(fx.Tracer):
             node.meta["region"] = self._region
         if "value" not in node.meta:
             node.meta["value"] = self._value(node)
-        return made
+        return proxy
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
         if self._evaluating:
@@ -193,7 +193,7 @@ class Tracer(fx.Tracer):
             return forward(*args, **kwargs)
         path = self.path_of_module(m)
         if not self.is_leaf_module(m, path) and not any(
-            isinstance(each, fx.Proxy) for each in pytree.tree_leaves((args, kwargs))
+            isinstance(leaf, fx.Proxy) for leaf in pytree.tree_leaves((args, kwargs))
         ):
             return forward(*args, **kwargs)
         if self.is_leaf_module(m, path):
@@ -258,7 +258,7 @@ class Tracer(fx.Tracer):
         """Whether a value is a buffer or parameter of the model, and not one of a forward."""
         if isinstance(value, fx.Proxy):
             return bool(value.node.op == "get_attr")
-        return isinstance(value, torch.Tensor) and any(value is each for each in self.root.buffers())
+        return isinstance(value, torch.Tensor) and any(value is buffer for buffer in self.root.buffers())
 
     def specialised(self, node: fx.Node, what: str) -> Any:
         """The value of a node that is no tensor; a guard watches it from now on."""
@@ -319,10 +319,14 @@ class Tracer(fx.Tracer):
         with contextlib.ExitStack() as stack:
             for name in _FACTORIES:
                 stack.enter_context(_replaced(torch, name, _recorded(getattr(torch, name), tracer)))
-            own = torch.autograd.Function.__dict__.get("apply")
+            own_apply = torch.autograd.Function.__dict__.get("apply")
 
             def original(cls: Any, *arguments: Any, **named: Any) -> Any:
-                bound = super(torch.autograd.Function, cls).apply if own is None else own.__get__(None, cls)
+                bound = (
+                    super(torch.autograd.Function, cls).apply
+                    if own_apply is None
+                    else own_apply.__get__(None, cls)
+                )
                 return bound(*arguments, **named)
 
             def apply(cls: Any, *arguments: Any, **named: Any) -> Any:
@@ -420,7 +424,7 @@ def _recorded(function: Callable[..., Any], tracer: Tracer) -> Callable[..., Any
 
 
 def _has_proxy(arguments: Any, named: Mapping[str, Any]) -> bool:
-    return any(isinstance(each, fx.Proxy) for each in pytree.tree_leaves((arguments, dict(named))))
+    return any(isinstance(leaf, fx.Proxy) for leaf in pytree.tree_leaves((arguments, dict(named))))
 
 
 @contextlib.contextmanager

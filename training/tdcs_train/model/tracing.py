@@ -106,11 +106,11 @@ def trace(
         )
     refuse_overlaps(list(module.named_parameters()))
     _refuse_hooks(module)
-    known = dict(module.named_modules())
+    modules = dict(module.named_modules())
     for option, wished in (("leaf", leaves), ("layer", layers)):
-        if missing := [name for name in wished if name not in known or not name]:
+        if missing := [name for name in wished if name not in modules or not name]:
             raise ModelError(
-                f"{_title(module)} has no {option} {missing[0]!r}; its modules: {', '.join(filter(None, known))}"
+                f"{_title(module)} has no {option} {missing[0]!r}; its modules: {', '.join(filter(None, modules))}"
             )
     names = {id(value): name for name, value in [*module.named_buffers(), *module.named_parameters()]}
     notes: tuple[str, ...] = ()
@@ -164,7 +164,8 @@ def examples_of(inputs: Any) -> tuple[Example, ...]:
         pairs = list(inputs.items())
     else:
         pairs = [
-            (f"input_{n}", each) for n, each in enumerate(inputs if isinstance(inputs, tuple) else (inputs,))
+            (f"input_{n}", value)
+            for n, value in enumerate(inputs if isinstance(inputs, tuple) else (inputs,))
         ]
     return tuple(
         Example(name, str(value.dtype).removeprefix("torch."), tuple(value.shape)) for name, value in pairs
@@ -189,8 +190,8 @@ def parameter_names(node: fx.Node, module: fx.GraphModule) -> tuple[str, ...]:
     names = [name for name in names if isinstance(attribute(module, name), nn.Parameter)]
     if node.op == "call_module":
         target = str(node.target)
-        own = module.get_submodule(target).named_parameters()
-        names += [f"{target}.{name}" for name, _ in own]
+        parameters = module.get_submodule(target).named_parameters()
+        names += [f"{target}.{name}" for name, _ in parameters]
     return tuple(dict.fromkeys(names))
 
 
@@ -244,12 +245,12 @@ def _traced_modules(
             notes.append(f"{tracer.failed_in} is left whole{_place(error)}: {_reason(error)}")
     keep_contexts(graph, model, outside=tracer.outside)
     flags = {module: module.training for module in model.modules()}
-    other = Tracer(inputs=inputs, whole=frozenset(whole), kinds=frozenset(kinds), example=example)
+    flipped_tracer = Tracer(inputs=inputs, whole=frozenset(whole), kinds=frozenset(kinds), example=example)
     try:
         for module, training in flags.items():
             module.training = not training
-        flipped = other.run(model)
-        keep_contexts(flipped, model, outside=other.outside)
+        flipped = flipped_tracer.run(model)
+        keep_contexts(flipped, model, outside=flipped_tracer.outside)
     except Exception as error:  # one that only training or only evaluation can do
         flipped = None
         notes.append(
@@ -291,10 +292,10 @@ def _place(error: Exception) -> str:
         *(str(Path(torch.__file__).parent), str(Path(__file__).parent), contextlib.__file__),
         "<eval_with_key>",
     )
-    own = [
+    frames = [
         frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(inside)
     ]
-    return f" at {own[-1].filename}, line {own[-1].lineno}: `{own[-1].line}`" if own else ""
+    return f" at {frames[-1].filename}, line {frames[-1].lineno}: `{frames[-1].line}`" if frames else ""
 
 
 def _untraceable(model: nn.Module, error: Exception) -> str:
@@ -345,7 +346,9 @@ def is_plain(node: fx.Node) -> bool:
     if node.target is getattr:
         return node.args[1] in ("shape", "device", "dtype")
     arithmetic = getattr(node.target, "__module__", "") in ("_operator", "math", "builtins")
-    return arithmetic and bool(node.all_input_nodes) and all(is_plain(each) for each in node.all_input_nodes)
+    return (
+        arithmetic and bool(node.all_input_nodes) and all(is_plain(source) for source in node.all_input_nodes)
+    )
 
 
 def selects(node: fx.Node) -> bool:
@@ -373,7 +376,7 @@ def _layers(module: fx.GraphModule, names: Mapping[int, str]) -> tuple[Layer, ..
     plain = {node for node in nodes if node.op != "placeholder" and is_plain(node)}
     parts = {node for node in nodes if node not in plain and selects(node)}
     sources = _tensor_sources(nodes, plain, parts)
-    found = [
+    layers = [
         Layer(
             id=ids[node],
             name=node.name,
@@ -389,19 +392,19 @@ def _layers(module: fx.GraphModule, names: Mapping[int, str]) -> tuple[Layer, ..
         )
         for node in nodes
     ]
-    if len({_whole(each) for each in output.all_input_nodes}) > 1:
-        found.append(
+    if len({_whole(source) for source in output.all_input_nodes}) > 1:
+        layers.append(
             Layer(
                 id=f"node{len(nodes) + 1}",
                 name=output.name,  # a module may be called output, too
                 description="Output",
                 inputs=tuple(
-                    dict.fromkeys(ids[_whole(each)] for each in output.all_input_nodes if each in ids)
+                    dict.fromkeys(ids[_whole(source)] for source in output.all_input_nodes if source in ids)
                 ),
                 parameters=(),
             )
         )
-    return tuple(found)
+    return tuple(layers)
 
 
 def _input(node: fx.Node, number: int) -> str:
@@ -411,13 +414,13 @@ def _input(node: fx.Node, number: int) -> str:
 
 def _before(node: fx.Node) -> set[fx.Node]:
     """A node and all that it depends on."""
-    found, waiting = set(), [node]
+    ancestors, waiting = set(), [node]
     while waiting:
-        each = waiting.pop()
-        if each not in found:
-            found.add(each)
-            waiting += each.all_input_nodes
-    return found
+        current = waiting.pop()
+        if current not in ancestors:
+            ancestors.add(current)
+            waiting += current.all_input_nodes
+    return ancestors
 
 
 def _whole(node: fx.Node) -> fx.Node:
@@ -438,27 +441,29 @@ def _tensor_sources(
     order = list(nodes)
     place = {node: number for number, node in enumerate(order)}
     ancestors: dict[fx.Node, int] = {}
-    found: dict[fx.Node, list[fx.Node]] = {}
+    tensor_sources: dict[fx.Node, list[fx.Node]] = {}
     origins: dict[fx.Node, list[fx.Node]] = {}
     for node in order:
-        read = [_whole(each) if each in parts else each for each in node.all_input_nodes]
-        direct = list(dict.fromkeys(each for each in read if each in place and each not in plain))
-        by_shape = [each for source in node.all_input_nodes if source in plain for each in origins[source]]
+        read = [_whole(source) if source in parts else source for source in node.all_input_nodes]
+        direct = list(dict.fromkeys(source for source in read if source in place and source not in plain))
+        by_shape = [
+            origin for source in node.all_input_nodes if source in plain for origin in origins[source]
+        ]
         if node in plain:
             origins[node] = list(dict.fromkeys([*direct, *by_shape]))
         bits = 0
-        for each in direct:
-            bits |= ancestors[each] | 1 << place[each]
-        for each in by_shape:
-            if not bits >> place[each] & 1:
-                direct.append(each)
-                bits |= ancestors[each] | 1 << place[each]
+        for ancestor in direct:
+            bits |= ancestors[ancestor] | 1 << place[ancestor]
+        for ancestor in by_shape:
+            if not bits >> place[ancestor] & 1:
+                direct.append(ancestor)
+                bits |= ancestors[ancestor] | 1 << place[ancestor]
         if not direct and node not in plain and node.op != "placeholder":
-            follows = (_whole(each) for each in node.meta.get("follows", ()))
-            direct = [each for each in follows if each in place and each not in plain]
-            direct = direct or [each for each in order if each.op == "placeholder"][:1]
-            for each in direct:
-                bits |= ancestors[each] | 1 << place[each]
+            follows = (_whole(source) for source in node.meta.get("follows", ()))
+            direct = [source for source in follows if source in place and source not in plain]
+            direct = direct or [placeholder for placeholder in order if placeholder.op == "placeholder"][:1]
+            for ancestor in direct:
+                bits |= ancestors[ancestor] | 1 << place[ancestor]
         ancestors[node] = bits
-        found[node] = list(dict.fromkeys(direct))
-    return found
+        tensor_sources[node] = list(dict.fromkeys(direct))
+    return tensor_sources

@@ -30,14 +30,14 @@ def verify(
         expected = _outcome(lambda: model(*positional, **named), model, loss)
     with _restored(model):
         arguments = [*positional, *(named[name] for name in traced.inputs if name in named)]
-        found = _outcome(lambda: traced.rebuild(traced.graph_module(*arguments)), model, loss)
-    for what, one in expected.items():
-        other = found.get(what)
-        if not _agree(one, other):
+        outcome = _outcome(lambda: traced.rebuild(traced.graph_module(*arguments)), model, loss)
+    for quantity, expected_value in expected.items():
+        graph_value = outcome.get(quantity)
+        if not _agree(expected_value, graph_value):
             raise ModelError(
-                f"the graph of {type(model).__name__} does not compute what the model computes: {what} differs "
-                f"({_spoken(one)}, in the graph {_spoken(other)}). A forward that changes views in place, or asks what "
-                f"its inputs are, is traced wrongly; {_remedy(model)}"
+                f"the graph of {type(model).__name__} does not compute what the model computes: {quantity} differs "
+                f"({_spoken(expected_value)}, in the graph {_spoken(graph_value)}). A forward that changes "
+                f"views in place, or asks what its inputs are, is traced wrongly; {_remedy(model)}"
             )
 
 
@@ -62,21 +62,21 @@ def _outcome(
 ) -> dict[str, torch.Tensor | None]:
     output = run()
     leaves = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, torch.Tensor)]
-    found: dict[str, torch.Tensor | None] = {
+    outcome: dict[str, torch.Tensor | None] = {
         f"output {number}": leaf.detach().clone() for number, leaf in enumerate(leaves)
     }
-    found["the number of outputs"] = torch.tensor(len(leaves))
+    outcome["the number of outputs"] = torch.tensor(len(leaves))
     value = loss(output)
-    found["the loss"] = value.detach().clone()
+    outcome["the loss"] = value.detach().clone()
     if value.requires_grad:
         value.backward()
     for name, parameter in model.named_parameters():
         gradient = parameter.grad
-        found[f"the gradient of {name}"] = None if gradient is None else _dense(gradient).clone()
+        outcome[f"the gradient of {name}"] = None if gradient is None else _dense(gradient).clone()
         parameter.grad = None
     for name, buffer in model.named_buffers():
-        found[f"the buffer {name}"] = buffer.detach().clone()
-    return found
+        outcome[f"the buffer {name}"] = buffer.detach().clone()
+    return outcome
 
 
 def _dense(gradient: torch.Tensor) -> torch.Tensor:
