@@ -19,7 +19,7 @@ def drawn(graph: Graph, plan: PipelinePlan) -> str:
     plan = plan.advised
     graph = pruned(graph)
     stage_of = {name: number for number, stage in enumerate(plan.stages) for name in stage.nodes}
-    shown = {name for stage in plan.stages for name in _shown(graph, stage, stage_of)}
+    visible = {name for stage in plan.stages for name in _shown(graph, stage, stage_of)}
     title = f"{plan.advice}: {1000 * plan.expected_seconds:.1f} ms a mini-batch"
     lines = [
         "digraph plan {",
@@ -28,14 +28,14 @@ def drawn(graph: Graph, plan: PipelinePlan) -> str:
         "  edge [fontname=Helvetica, fontsize=9];",
     ]
     for number, stage in enumerate(plan.stages):
-        own = [name for name in stage.nodes if name in shown]
+        names = [name for name in stage.nodes if name in visible]
         workers = f"{stage.replicas} worker{'s' if stage.replicas > 1 else ''}"
         label = f"stage {number}: {workers}, {1000 * stage.compute_seconds:.1f} ms, {spoken_bytes(stage.memory_bytes)}"
-        if len(own) < len(stage.nodes):
-            label += f", {len(own)} of {len(stage.nodes)} layers"
+        if len(names) < len(stage.nodes):
+            label += f", {len(names)} of {len(stage.nodes)} layers"
         colour = COLOURS[number % len(COLOURS)]
         lines += [f"  subgraph cluster_{number} {{", f"    label={_quoted(label)}; color=grey;"]
-        for name in own:
+        for name in names:
             layer = graph.layers[name]
             text = f"{layer.description.split('(')[0]}\n{1000 * layer.seconds:.2f} ms"
             if layer.parameter_bytes:
@@ -43,13 +43,13 @@ def drawn(graph: Graph, plan: PipelinePlan) -> str:
             lines.append(f"    {_quoted(name)} [label={_quoted(text)}, fillcolor={_quoted(colour)}];")
         # Layers that are not drawn lie between two that are.
         lines += [
-            f"    {_quoted(one)} -> {_quoted(other)} [style=dotted];"
-            for one, other in itertools.pairwise(own)
-            if not _joined(graph, one, other) and len(own) < len(stage.nodes)
+            f"    {_quoted(first)} -> {_quoted(second)} [style=dotted];"
+            for first, second in itertools.pairwise(names)
+            if not _joined(graph, first, second) and len(names) < len(stage.nodes)
         ]
         lines.append("  }")
     for source, target in graph.edges:
-        if source not in shown or target not in shown:
+        if source not in visible or target not in visible:
             continue
         crosses = stage_of[source] != stage_of[target]
         size = spoken_bytes(graph.layers[source].output_bytes)
@@ -65,8 +65,8 @@ def _shown(graph: Graph, stage: Stage, stage_of: dict[str, int]) -> Sequence[str
         name
         for name in stage.nodes
         if any(
-            stage_of[other] != stage_of[name]
-            for other in (*graph.successors[name], *graph.predecessors[name])
+            stage_of[neighbour] != stage_of[name]
+            for neighbour in (*graph.successors[name], *graph.predecessors[name])
         )
     ]
     return [stage.nodes[0], *crossing, stage.nodes[-1]]

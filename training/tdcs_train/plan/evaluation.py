@@ -61,17 +61,17 @@ def overlapped_seconds(graph: Graph, options: Options, replicas: Sequence[int]) 
         link += synchronisation(options.sync, count) / level.bandwidth
         latency += averaging_latency(options.sync, level, count)
     graph = pruned(graph)
-    made = math.fsum(layer.forward_ms for layer in graph.layers.values()) / 1000
+    computed = math.fsum(layer.forward_ms for layer in graph.layers.values()) / 1000
     sent, waiting, full = 0.0, 0.0, float(FIRST_BUCKET_BYTES)
     for name in reversed(graph.order):
-        made += graph.layers[name].backward_ms / 1000
+        computed += graph.layers[name].backward_ms / 1000
         waiting += graph.layers[name].parameter_bytes
         if waiting >= full:
-            sent = max(sent, made) + waiting * link + latency
+            sent = max(sent, computed) + waiting * link + latency
             waiting, full = 0.0, float(BUCKET_BYTES)
     if waiting:
-        sent = max(sent, made) + waiting * link + latency
-    return max(sent, made) / math.prod(replicas)
+        sent = max(sent, computed) + waiting * link + latency
+    return max(sent, computed) / math.prod(replicas)
 
 
 def stages(blocks: Sequence[Block], graph: Graph, options: Options) -> list[Stage]:
@@ -131,12 +131,12 @@ def _memory_bytes(graph: Graph, nodes: Sequence[str], *, in_flight: int, arrivin
 
 
 def _arriving_bytes(parts: Sequence[Sequence[str]], graph: Graph) -> list[float]:
-    left: list[str] = []
-    found = []
+    prefix: list[str] = []
+    sizes = []
     for nodes in parts:
-        found.append(cut_bytes(graph, left))
-        left += nodes
-    return found
+        sizes.append(cut_bytes(graph, prefix))
+        prefix += nodes
+    return sizes
 
 
 def forward_seconds(graph: Graph, nodes: Sequence[str]) -> float:
@@ -181,7 +181,7 @@ def _within(options: Options, index: int, level: int) -> int:
     As in the published optimizer, the first stage of a level averages its gradients over the links of all workers of a
     machine, and a stage behind a cut over one.
     """
-    return 1 if index else math.prod(each.machines for each in options.levels[:level])
+    return 1 if index else math.prod(inner_level.machines for inner_level in options.levels[:level])
 
 
 def _transfer_seconds(
@@ -196,31 +196,31 @@ def _transfer_seconds(
     if index == 0:
         return 0.0
     bandwidth = options.levels[level].bandwidth * options.activation_ratio * blocks[index].replicas
-    left = before + tuple(name for block in blocks[:index] for name in block.nodes)
-    through = left + blocks[index].nodes
-    return 2 * max(cut_bytes(graph, left), cut_bytes(graph, through)) / bandwidth
+    prefix = before + tuple(name for block in blocks[:index] for name in block.nodes)
+    through = prefix + blocks[index].nodes
+    return 2 * max(cut_bytes(graph, prefix), cut_bytes(graph, through)) / bandwidth
 
 
 def _slowest(
     blocks: Sequence[Block], graph: Graph, options: Options, *, level: int, before: tuple[str, ...]
 ) -> float:
-    slowest, left = 0.0, before
+    slowest, prefix = 0.0, before
     again = recomputing(
         [block.nodes for block in blocks], [block.replicas for block in blocks], graph, options
     )
     for index, block in enumerate(blocks):
         compute = (
-            _slowest(block.inner, graph, options, level=level - 1, before=left)
+            _slowest(block.inner, graph, options, level=level - 1, before=prefix)
             if block.inner
             else compute_seconds(graph, block.nodes)
         )
         if again[index]:
             compute += forward_seconds(graph, block.nodes)
         within = _within(options, index, level)
-        own = compute / block.replicas + _sync_share(block, graph, options, level=level, within=within)
+        busy = compute / block.replicas + _sync_share(block, graph, options, level=level, within=within)
         transfer = _transfer_seconds(index, blocks, graph, options, level=level, before=before)
-        slowest = max(slowest, own, transfer)
-        left += block.nodes
+        slowest = max(slowest, busy, transfer)
+        prefix += block.nodes
     return slowest
 
 
@@ -234,8 +234,8 @@ def _leaves(
     arriving: float,
 ) -> list[Leaf]:
     """`arriving`: one way of the tensors that arrive at the first of the blocks."""
-    found: list[Leaf] = []
-    left = before
+    leaves: list[Leaf] = []
+    prefix = before
     for index, block in enumerate(blocks):
         transfer = _transfer_seconds(index, blocks, graph, options, level=level, before=before)
         bandwidth = options.levels[level].bandwidth * _within(options, index, level)
@@ -243,12 +243,12 @@ def _leaves(
         latency = averaging_latency(options.sync, options.levels[level], block.replicas)
         if index:
             link = options.levels[level].bandwidth * options.activation_ratio
-            arriving = options.levels[level].latency + cut_bytes(graph, left) / link
+            arriving = options.levels[level].latency + cut_bytes(graph, prefix) / link
         if block.inner:
-            inside = _leaves(block.inner, graph, options, level=level - 1, before=left, arriving=arriving)
+            inside = _leaves(block.inner, graph, options, level=level - 1, before=prefix, arriving=arriving)
             for leaf in inside:
                 sync = leaf.replicas * factor * parameter_bytes(graph, leaf.nodes) + latency
-                found.append(
+                leaves.append(
                     Leaf(
                         nodes=leaf.nodes,
                         replicas=leaf.replicas * block.replicas,
@@ -259,6 +259,6 @@ def _leaves(
                 )
         else:
             sync = factor * parameter_bytes(graph, block.nodes) + latency
-            found.append(Leaf(block.nodes, block.replicas, sync, transfer, arriving))
-        left += block.nodes
-    return found
+            leaves.append(Leaf(block.nodes, block.replicas, sync, transfer, arriving))
+        prefix += block.nodes
+    return leaves

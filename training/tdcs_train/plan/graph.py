@@ -68,18 +68,18 @@ class Graph:
     @cached_property
     def successors(self) -> Mapping[str, tuple[str, ...]]:
         """The layers that use what a layer makes."""
-        found: dict[str, list[str]] = {name: [] for name in self.layers}
+        consumers: dict[str, list[str]] = {name: [] for name in self.layers}
         for producer, consumer in self.edges:
-            found[producer].append(consumer)
-        return {name: tuple(dict.fromkeys(names)) for name, names in found.items()}
+            consumers[producer].append(consumer)
+        return {name: tuple(dict.fromkeys(names)) for name, names in consumers.items()}
 
     @cached_property
     def predecessors(self) -> Mapping[str, tuple[str, ...]]:
         """The layers that make what a layer uses."""
-        found: dict[str, list[str]] = {name: [] for name in self.layers}
+        producers: dict[str, list[str]] = {name: [] for name in self.layers}
         for producer, consumer in self.edges:
-            found[consumer].append(producer)
-        return {name: tuple(dict.fromkeys(names)) for name, names in found.items()}
+            producers[consumer].append(producer)
+        return {name: tuple(dict.fromkeys(names)) for name, names in producers.items()}
 
     @cached_property
     def order(self) -> tuple[str, ...]:
@@ -93,12 +93,12 @@ class Graph:
     @property
     def inputs(self) -> tuple[InputShape, ...]:
         """The model's inputs in their order; empty for a profile that does not say them, as published ones."""
-        found = [_INPUT.match(layer.description) for layer in self.layers.values() if layer.is_input]
-        if not all(found):
+        matches = [_INPUT.match(layer.description) for layer in self.layers.values() if layer.is_input]
+        if not all(matches):
             return ()
         return tuple(
             InputShape(match[1], match[2], tuple(int(size) for size in match[3].split(",") if size))
-            for match in found
+            for match in matches
             if match
         )
 

@@ -47,22 +47,22 @@ class Iteration:
     @cached_property
     def missing(self) -> tuple[int, ...]:
         """For each operation the transfers that it depends on, directly or not, as bits."""
-        found: list[int] = []
+        masks: list[int] = []
         for operation in self.operations:
             bits = 0 if operation.receives is None else 1 << operation.receives
             for need in operation.needs:
-                bits |= found[need]
-            found.append(bits)
-        return tuple(found)
+                bits |= masks[need]
+            masks.append(bits)
+        return tuple(masks)
 
     @cached_property
     def users(self) -> tuple[tuple[int, ...], ...]:
         """For each operation those that need it."""
-        found: list[list[int]] = [[] for _ in self.operations]
+        users: list[list[int]] = [[] for _ in self.operations]
         for place, operation in enumerate(self.operations):
             for need in operation.needs:
-                found[need].append(place)
-        return tuple(tuple(places) for places in found)
+                users[need].append(place)
+        return tuple(tuple(places) for places in users)
 
     @property
     def compute_seconds(self) -> float:
@@ -72,7 +72,9 @@ class Iteration:
     @property
     def transfer_seconds(self) -> float:
         """All transfers in turn, both ways."""
-        return math.fsum(each.seconds * (1 if each.pushed_after is None else 2) for each in self.transfers)
+        return math.fsum(
+            transfer.seconds * (1 if transfer.pushed_after is None else 2) for transfer in self.transfers
+        )
 
     def seconds(self, order: Sequence[int]) -> float:
         """The length of the iteration when the parameters are received in this order of transfers.
@@ -87,9 +89,9 @@ class Iteration:
             arrival[transfer] = received
         finished = self._finish_times(arrival)
         pushes = sorted(
-            (finished[each.pushed_after], each.seconds)
-            for each in self.transfers
-            if each.pushed_after is not None
+            (finished[transfer.pushed_after], transfer.seconds)
+            for transfer in self.transfers
+            if transfer.pushed_after is not None
         )
         channel = received
         for ready, seconds in pushes:
@@ -98,7 +100,10 @@ class Iteration:
 
     def _finish_times(self, arrival: Sequence[float]) -> list[float]:
         waits = [len(operation.needs) for operation in self.operations]
-        ready_at = [0.0 if each.receives is None else arrival[each.receives] for each in self.operations]
+        ready_at = [
+            0.0 if operation.receives is None else arrival[operation.receives]
+            for operation in self.operations
+        ]
         finished = [0.0] * len(self.operations)
         later = [(ready_at[place], place) for place, count in enumerate(waits) if not count]
         heapq.heapify(later)
@@ -131,7 +136,7 @@ def iteration_of(graph: Graph, *, bandwidth: float) -> Iteration:
         Operation(
             name=f"forward {name}",
             seconds=graph.layers[name].forward_ms / 1000,
-            needs=tuple(forward[each] for each in graph.predecessors[name]),
+            needs=tuple(forward[source] for source in graph.predecessors[name]),
             receives=receives.get(name),
         )
         for name in graph.order
@@ -140,7 +145,7 @@ def iteration_of(graph: Graph, *, bandwidth: float) -> Iteration:
         Operation(
             name=f"backward {name}",
             seconds=graph.layers[name].backward_ms / 1000,
-            needs=tuple(backward[each] for each in graph.successors[name]) or (output,),
+            needs=tuple(backward[target] for target in graph.successors[name]) or (output,),
         )
         for name in reversed(graph.order)
     ]

@@ -107,13 +107,13 @@ def _with_constants(blocks: tuple[Block, ...], graph: Graph) -> tuple[Block, ...
     firsts = iter(range(len(leaves)))
 
     def filled(block: Block) -> tuple[Block, set[int]]:
-        inner = [filled(each) for each in block.inner]
-        own = set().union(*(numbers for _, numbers in inner)) if inner else {next(firsts)}
-        nodes = tuple(name for name in graph.order if place.get(name) in own)
-        return Block(nodes=nodes, replicas=block.replicas, inner=tuple(each for each, _ in inner)), own
+        inner = [filled(part) for part in block.inner]
+        members = set().union(*(numbers for _, numbers in inner)) if inner else {next(firsts)}
+        nodes = tuple(name for name in graph.order if place.get(name) in members)
+        return Block(nodes=nodes, replicas=block.replicas, inner=tuple(part for part, _ in inner)), members
 
     return tuple(filled(block)[0] for block in blocks)
 
 
 def _leaves(block: Block) -> list[Block]:
-    return [leaf for each in block.inner for leaf in _leaves(each)] if block.inner else [block]
+    return [leaf for part in block.inner for leaf in _leaves(part)] if block.inner else [block]

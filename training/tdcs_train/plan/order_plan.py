@@ -34,19 +34,19 @@ class OrderPlan:
 
     def overlap(self, seconds: float) -> float:
         """The part of the shorter of computation and communication that hides behind the longer one."""
-        both = (self.iteration.compute_seconds, self.iteration.transfer_seconds)
-        return (sum(both) - seconds) / min(both) if min(both) else 1.0
+        parts = (self.iteration.compute_seconds, self.iteration.transfer_seconds)
+        return (sum(parts) - seconds) / min(parts) if min(parts) else 1.0
 
     def efficiency(self, seconds: float) -> float:
         """0 when all runs in turn, 1 when the busiest resource never waits (TicTac's scheduling efficiency)."""
-        both = (self.iteration.compute_seconds, self.iteration.transfer_seconds)
-        return (sum(both) - seconds) / (sum(both) - max(both)) if min(both) else 1.0
+        parts = (self.iteration.compute_seconds, self.iteration.transfer_seconds)
+        return (sum(parts) - seconds) / (sum(parts) - max(parts)) if min(parts) else 1.0
 
 
 def plan_order(graph: Graph, *, bandwidth: float, rule: Rule, orders: int, seed: int) -> OrderPlan:
     """Priorities by a rule, simulated beside `orders` random orders over a link of `bandwidth` bytes a second."""
     iteration = iteration_of(graph, bandwidth=bandwidth)
-    by_rule = {each: transfer_order(iteration, each) for each in Rule}
+    by_rule = {candidate: transfer_order(iteration, candidate) for candidate in Rule}
     generator = numpy.random.default_rng(seed)
     random = [generator.permutation(len(iteration.transfers)).tolist() for _ in range(orders)]
     return OrderPlan(
@@ -56,8 +56,8 @@ def plan_order(graph: Graph, *, bandwidth: float, rule: Rule, orders: int, seed:
         priorities=tuple(priorities(iteration, rule, by_rule[rule])),
         order=tuple(by_rule[rule]),
         planned_seconds=iteration.seconds(by_rule[rule]),
-        random_seconds=tuple(iteration.seconds(each) for each in random),
-        rule_seconds={each.value: iteration.seconds(order) for each, order in by_rule.items()},
+        random_seconds=tuple(iteration.seconds(sequence) for sequence in random),
+        rule_seconds={sequence.value: iteration.seconds(order) for sequence, order in by_rule.items()},
     )
 
 
@@ -68,13 +68,13 @@ def document(plan: OrderPlan) -> dict[str, Any]:
         "rule": plan.rule.value,
         "transfers": [
             {
-                "node": plan.iteration.transfers[each].layer,
-                "description": plan.graph.layers[plan.iteration.transfers[each].layer].description,
-                "parameterBytes": plan.graph.layers[plan.iteration.transfers[each].layer].parameter_bytes,
-                "seconds": plan.iteration.transfers[each].seconds,
-                "priority": plan.priorities[each],
+                "node": plan.iteration.transfers[number].layer,
+                "description": plan.graph.layers[plan.iteration.transfers[number].layer].description,
+                "parameterBytes": plan.graph.layers[plan.iteration.transfers[number].layer].parameter_bytes,
+                "seconds": plan.iteration.transfers[number].seconds,
+                "priority": plan.priorities[number],
             }
-            for each in plan.order
+            for number in plan.order
         ],
         "computeSeconds": compute,
         "transferSeconds": transfer,

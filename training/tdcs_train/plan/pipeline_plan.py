@@ -124,12 +124,12 @@ def plan_pipeline(graph: Graph, options: Options) -> PipelinePlan:
     blocks = best_blocks(graph, options)
     options = replace(options, ahead=_ahead(blocks, graph, options))
     assert options.ahead is not None
-    found = tuple(stages(blocks, graph, options))
+    plan_stages = tuple(stages(blocks, graph, options))
     slowest = bottleneck_seconds(blocks, graph, options)
-    if options.ahead and (number := _above_memory(found, options)) is not None:
+    if options.ahead and (number := _above_memory(plan_stages, options)) is not None:
         raise InputError(
-            f"--ahead: with {options.ahead} stage {number} needs {spoken_bytes(found[number].memory_bytes)}, above "
-            f"--memory {spoken_bytes(options.memory_bytes or 0.0)}; give a smaller number or leave it out"
+            f"--ahead: with {options.ahead} stage {number} needs {spoken_bytes(plan_stages[number].memory_bytes)}, "
+            f"above --memory {spoken_bytes(options.memory_bytes or 0.0)}; give a smaller number or leave it out"
         )
     deeper = stages(blocks, graph, replace(options, ahead=options.ahead + 1))
     can_deeper = options.ahead < MOST_AHEAD and _above_memory(deeper, options) is None
@@ -138,9 +138,9 @@ def plan_pipeline(graph: Graph, options: Options) -> PipelinePlan:
     data_parallel = _whole(nodes, [level.machines for level in options.levels])
     limit = options.memory_bytes
     return PipelinePlan(
-        stages=found,
+        stages=plan_stages,
         bottleneck_seconds=slowest,
-        expected_seconds=_expected(blocks, found, slowest, graph, options),
+        expected_seconds=_expected(blocks, plan_stages, slowest, graph, options),
         ahead=options.ahead,
         deeper_seconds=(slowest if options.published else max(slowest, steady_seconds(deeper)))
         if can_deeper
@@ -196,7 +196,7 @@ def _ahead(blocks: Sequence[Block], graph: Graph, options: Options) -> int:
     if options.published or len(stages(blocks, graph, replace(options, ahead=0))) == 1:
         return 0
     slowest = bottleneck_seconds(blocks, graph, options)
-    others = _data_parallel(graph, options), one_worker_seconds(graph)
+    alternatives = _data_parallel(graph, options), one_worker_seconds(graph)
     best, least = 0, math.inf
     for ahead in range(MOST_CHOSEN + 1):
         tried = stages(blocks, graph, replace(options, ahead=ahead))
@@ -205,7 +205,7 @@ def _ahead(blocks: Sequence[Block], graph: Graph, options: Options) -> int:
         expected = max(slowest, steady_seconds(tried))
         if expected < WORTH * least:
             best, least = ahead, expected
-        if expected <= slowest * NO_GAIN or (ahead == 0 and expected * NO_GAIN < min(others)):
+        if expected <= slowest * NO_GAIN or (ahead == 0 and expected * NO_GAIN < min(alternatives)):
             break
     return best
 
@@ -259,7 +259,8 @@ def document(plan: PipelinePlan) -> dict[str, Any]:
             for stage in plan.stages
         ],
         "inputs": [
-            {"name": each.name, "dtype": each.dtype, "shape": list(each.shape)} for each in plan.inputs
+            {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape)}
+            for tensor in plan.inputs
         ],
         "advice": plan.advice,
     }

@@ -67,8 +67,8 @@ def render(graph: Graph) -> str:
 
 def _layer(parts: list[str], *, where: str) -> Layer:
     stage = None
-    if len(parts) > 3 and (found := re.fullmatch(r"stage_id=(\d+)", parts[-1])):
-        stage = int(found[1])
+    if len(parts) > 3 and (match := re.fullmatch(r"stage_id=(\d+)", parts[-1])):
+        stage = int(match[1])
         parts = parts[:-1]
     if len(parts) < 3:
         raise InputError(f"{where}: a node is NAME -- DESCRIPTION -- VALUES, not {' -- '.join(parts)!r}")
@@ -94,9 +94,9 @@ def _layer(parts: list[str], *, where: str) -> Layer:
 
 def _numbers(text: str, *, what: str) -> tuple[float, ...]:
     try:
-        found = tuple(float(part) for part in text.strip("[]").split(";"))
+        numbers = tuple(float(part) for part in text.strip("[]").split(";"))
     except ValueError:
         raise InputError(f"{what} is {text}; it must be a number") from None
-    if not all(math.isfinite(number) and number >= 0 for number in found):
+    if not all(math.isfinite(number) and number >= 0 for number in numbers):
         raise InputError(f"{what} is {text}; it must be finite and not negative")
-    return found
+    return numbers

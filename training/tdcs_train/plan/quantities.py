@@ -16,8 +16,8 @@ def bandwidth(text: str) -> float:
     Raises:
         InputError: It is none of these, or not more than 0.
     """
-    found = re.fullmatch(NUMBER + r"\s*(?:([kKMGT]?)(bit|B))?(?:/s)?", text.strip())
-    value = float(found[1]) * DECIMAL[found[2] or ""] / (8 if found[3] == "bit" else 1) if found else 0.0
+    match = re.fullmatch(NUMBER + r"\s*(?:([kKMGT]?)(bit|B))?(?:/s)?", text.strip())
+    value = float(match[1]) * DECIMAL[match[2] or ""] / (8 if match[3] == "bit" else 1) if match else 0.0
     if not (math.isfinite(value) and value > 0):
         raise InputError(
             f"{text!r} is no bandwidth; write it like 1Gbit, 100Mbit or 125MB (a second), or as bytes a second, over 0"
@@ -31,8 +31,8 @@ def seconds(text: str) -> float:
     Raises:
         InputError: It is none of these.
     """
-    found = re.fullmatch(NUMBER + r"\s*(us|ms|s)?", text.strip())
-    value = float(found[1]) * {"us": 1e-6, "ms": 1e-3}.get(found[2], 1.0) if found else math.nan
+    match = re.fullmatch(NUMBER + r"\s*(us|ms|s)?", text.strip())
+    value = float(match[1]) * {"us": 1e-6, "ms": 1e-3}.get(match[2], 1.0) if match else math.nan
     if not math.isfinite(value):
         raise InputError(f"{text!r} is no time; write it like 50us, 0.5ms or 1s")
     return value
@@ -44,8 +44,8 @@ def size(text: str) -> float:
     Raises:
         InputError: It is none of these, or not more than 0.
     """
-    found = re.fullmatch(NUMBER + r"\s*([KMGT]i|[kKMGT])?B?", text.strip())
-    value = float(found[1]) * {**DECIMAL, **BINARY}[found[2] or ""] if found else 0.0
+    match = re.fullmatch(NUMBER + r"\s*([KMGT]i|[kKMGT])?B?", text.strip())
+    value = float(match[1]) * {**DECIMAL, **BINARY}[match[2] or ""] if match else 0.0
     if not (math.isfinite(value) and value > 0):
         raise InputError(f"{text!r} is no size; write it like 16Gi, 500M or as bytes, over 0")
     return value

@@ -64,11 +64,11 @@ def solve(
             if fewer:
                 _take(best, cut, last, (rows, end, index), best[:, end, index - 1], FEWER, 0)
             if len(cuts):
-                own = terms.after_cut(cuts, end, total)
-                both = numpy.maximum(before[:, :, total - 2 :: -1], own).reshape(len(starts), -1)
-                found = both.argmin(axis=1)
-                place, replicas = numpy.divmod(found, total - 1)
-                _take(best, cut, last, (rows, end, index), both[rows, found], cuts[place], replicas + 1)
+                last_stage = terms.after_cut(cuts, end, total)
+                slowest = numpy.maximum(before[:, :, total - 2 :: -1], last_stage).reshape(len(starts), -1)
+                choice = slowest.argmin(axis=1)
+                place, replicas = numpy.divmod(choice, total - 1)
+                _take(best, cut, last, (rows, end, index), slowest[rows, choice], cuts[place], replicas + 1)
     return Table(starts=starts, best=best, cut=cut, last=last)
 
 

@@ -67,7 +67,9 @@ def warmup_counts(replicas: Sequence[int], *, ahead: int = 0) -> list[int]:
         ahead * sum(max(replicas[cut], replicas[cut + 1]) for cut in range(index, last))
         for index in range(last + 1)
     ]
-    return [(workers - 1 - sum(replicas[:index]) + more[index]) // own for index, own in enumerate(replicas)]
+    return [
+        (workers - 1 - sum(replicas[:index]) + more[index]) // count for index, count in enumerate(replicas)
+    ]
 
 
 def in_flight_bound(replicas: Sequence[int]) -> int:

@@ -55,8 +55,8 @@ def states_of(graph: Graph, *, together: Sequence[Sequence[str]] = ()) -> States
     graph = pruned(graph)
     graph = graph.without(constants(graph))
     place = {name: index for index, name in enumerate(graph.order)}
-    needs = [sum(1 << place[each] for each in graph.predecessors[name]) for name in graph.order]
-    uses = [sum(1 << place[each] for each in graph.successors[name]) for name in graph.order]
+    needs = [sum(1 << place[source] for source in graph.predecessors[name]) for name in graph.order]
+    uses = [sum(1 << place[target] for target in graph.successors[name]) for name in graph.order]
     groups = [sum(1 << place[name] for name in group if name in place) for group in together]
     members = tuple(
         bits for bits in _closed_sets(needs) if all(bits & group in (0, group) for group in groups)
@@ -87,15 +87,15 @@ def states_of(graph: Graph, *, together: Sequence[Sequence[str]] = ()) -> States
 
 def constants(graph: Graph) -> set[str]:
     """Layers that cost nothing and depend on nothing that does: whichever stage uses them can make them itself."""
-    found: set[str] = set()
+    names: set[str] = set()
     for name in graph.order:
         if (
             graph.layers[name].is_free
             and graph.successors[name]
-            and found.issuperset(graph.predecessors[name])
+            and names.issuperset(graph.predecessors[name])
         ):
-            found.add(name)
-    return found
+            names.add(name)
+    return names
 
 
 def _closed_sets(needs: list[int]) -> tuple[int, ...]:

@@ -26,8 +26,8 @@ class Setting:
 
     def difference(self, values: Floats, starts: Integers, end: int) -> Floats:
         """What the layers between states have of something, given what each state has."""
-        found: Floats = values[end] - values[starts]
-        return found
+        difference: Floats = values[end] - values[starts]
+        return difference
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +63,8 @@ class TimeTerms:
             too_large = recomputing_bytes(setting, starts, end, machines) > limit
             otherwise = numpy.where(too_large, numpy.inf, self._stage(starts, end, within=within, again=True))
         fits = stash_bytes(setting, starts, end, machines) <= limit
-        found: Floats = numpy.where(fits, self._stage(starts, end, within=within), otherwise)
-        return found
+        stage_seconds: Floats = numpy.where(fits, self._stage(starts, end, within=within), otherwise)
+        return stage_seconds
 
     def _stage(self, starts: Integers, end: int, *, within: int, again: bool = False) -> Floats:
         setting = self.setting
@@ -97,10 +97,10 @@ class MemoryTerms:
         return held[:, : machines - 1]
 
     def _stage(self, starts: Integers, end: int, machines: int | None) -> Floats:
-        own = stash_bytes(self.setting, starts, end, machines)
+        stash = stash_bytes(self.setting, starts, end, machines)
         if self.setting.options.recompute:
-            own = numpy.minimum(own, recomputing_bytes(self.setting, starts, end, machines))
-        held: Floats = numpy.maximum(own, self.least[starts, end][:, None])
+            stash = numpy.minimum(stash, recomputing_bytes(self.setting, starts, end, machines))
+        held: Floats = numpy.maximum(stash, self.least[starts, end][:, None])
         if self.setting.options.straight:
             held[:, 1:] = numpy.inf
         return held
@@ -113,8 +113,8 @@ def stash_bytes(setting: Setting, starts: Integers, end: int, machines: int | No
     after it hold nothing; here every stage holds one mini-batch.
     """
     states = setting.states
-    one = setting.difference(states.activation_bytes + states.parameter_bytes, starts, end)
-    held: Floats = one[:, None] * _in_flight(setting, machines)
+    batch_bytes = setting.difference(states.activation_bytes + states.parameter_bytes, starts, end)
+    held: Floats = batch_bytes[:, None] * _in_flight(setting, machines)
     return held
 
 
@@ -122,14 +122,14 @@ def recomputing_bytes(setting: Setting, starts: Integers, end: int, machines: in
     """What a stage holds that computes its forward again: what arrives, and parameters, for the mini-batches in flight,
     and the activations of one."""
     states = setting.states
-    each = states.cut_bytes[starts] + setting.difference(states.parameter_bytes, starts, end)
+    batch_bytes = states.cut_bytes[starts] + setting.difference(states.parameter_bytes, starts, end)
     once = setting.difference(states.activation_bytes, starts, end)
-    held: Floats = each[:, None] * _in_flight(setting, machines) + once[:, None]
+    held: Floats = batch_bytes[:, None] * _in_flight(setting, machines) + once[:, None]
     return held
 
 
 def _in_flight(setting: Setting, machines: int | None) -> Floats:
     counts = setting.counts
     behind = setting.level.machines - (counts if machines is None else machines)
-    found: Floats = numpy.maximum(numpy.ceil(behind / counts), 1)
-    return found
+    in_flight: Floats = numpy.maximum(numpy.ceil(behind / counts), 1)
+    return in_flight

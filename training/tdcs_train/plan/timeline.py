@@ -74,10 +74,10 @@ class _Play:
         for worker in self._workers:
             self._try(worker, 0.0)
         while self._events:
-            now, _, what, act = heapq.heappop(self._events)
-            if what == "end":
+            now, _, kind, act = heapq.heappop(self._events)
+            if kind == "end":
                 self._end(act, now)
-            elif what == "free":
+            elif kind == "free":
                 self._workers[self._worker_of(act)].busy = False
             else:
                 self._there.add(act)
@@ -121,8 +121,8 @@ class _Play:
         together = min(stage.replicas, self.count - first)
         arrived = self._averaging[number, first] = self._averaging.get((number, first), 0) + 1
         if arrived == together:
-            for each in range(first, first + together):
-                self._at(now + stage.sync_seconds, "free", (number, each, False))
+            for replica_batch in range(first, first + together):
+                self._at(now + stage.sync_seconds, "free", (number, replica_batch, False))
 
     def _travel(self, act: Act, to: Act, now: float, seconds: float) -> None:
         sender, receiver = self._workers[self._worker_of(act)], self._workers[self._worker_of(to)]

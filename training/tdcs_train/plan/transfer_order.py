@@ -54,36 +54,36 @@ def _timed(iteration: Iteration) -> list[int]:
     M is the time of a transfer, P the computation that waits for it alone, and M+ the least total time of transfers
     that sets free an operation which waits for it and for others.
     """
-    left = (1 << len(iteration.transfers)) - 1
+    remaining = (1 << len(iteration.transfers)) - 1
     order: list[int] = []
     seconds = [transfer.seconds for transfer in iteration.transfers]
-    while left:
+    while remaining:
         waiting: dict[int, float] = {}
         for operation, needed in zip(iteration.operations, iteration.missing, strict=True):
-            waiting[needed & left] = waiting.get(needed & left, 0.0) + operation.seconds
-        alone = {each: waiting.get(1 << each, 0.0) for each in _bits(left)}
+            waiting[needed & remaining] = waiting.get(needed & remaining, 0.0) + operation.seconds
+        alone = {transfer: waiting.get(1 << transfer, 0.0) for transfer in _bits(remaining)}
         together = dict.fromkeys(alone, float("inf"))
         for needed in waiting:
             if needed.bit_count() > 1:
                 members = _bits(needed)
-                total = sum(seconds[each] for each in members)
-                for each in members:
-                    together[each] = min(together[each], total)
+                total = sum(seconds[member] for member in members)
+                for member in members:
+                    together[member] = min(together[member], total)
         best = min(alone)
-        for other in alone:
-            other_first = min(alone[best], seconds[other])
-            best_first = min(alone[other], seconds[best])
-            if other_first < best_first or (other_first == best_first and together[other] < together[best]):
-                best = other
+        for rival in alone:
+            rival_first = min(alone[best], seconds[rival])
+            best_first = min(alone[rival], seconds[best])
+            if rival_first < best_first or (rival_first == best_first and together[rival] < together[best]):
+                best = rival
         order.append(best)
-        left &= ~(1 << best)
+        remaining &= ~(1 << best)
     return order
 
 
 def _searched(iteration: Iteration) -> list[int]:
     starts = [transfer_order(iteration, rule) for rule in (Rule.COUNT, Rule.TIMED)]
-    found = [_improved(iteration, start, trials=MOST_TRIALS // len(starts)) for start in starts]
-    return min(found, key=iteration.seconds)
+    orders = [_improved(iteration, start, trials=MOST_TRIALS // len(starts)) for start in starts]
+    return min(orders, key=iteration.seconds)
 
 
 def _improved(iteration: Iteration, order: Sequence[int], *, trials: int) -> list[int]:
@@ -94,9 +94,9 @@ def _improved(iteration: Iteration, order: Sequence[int], *, trials: int) -> lis
     while improved and best_seconds > bound:
         improved = False
         for transfer in tuple(best):
-            rest = [each for each in best if each != transfer]
+            remaining = [entry for entry in best if entry != transfer]
             for place in range(len(best)):
-                trial = [*rest[:place], transfer, *rest[place:]]
+                trial = [*remaining[:place], transfer, *remaining[place:]]
                 if trials <= 0:
                     return best
                 trials -= 1
