@@ -63,10 +63,10 @@ def steps_in(folder: Path) -> dict[int, list[int]]:
         return {}
     except OSError as error:
         raise _unusable(folder, error) from error
-    found: dict[int, list[int]] = {}
+    steps: dict[int, list[int]] = {}
     for match in filter(None, map(_NAME.fullmatch, names)):
-        found.setdefault(int(match[1]), []).append(int(match[2]))
-    return {stage: sorted(found[stage]) for stage in sorted(found)}
+        steps.setdefault(int(match[1]), []).append(int(match[2]))
+    return {stage: sorted(steps[stage]) for stage in sorted(steps)}
 
 
 def kept_in(folder: Path) -> list[Kept]:
@@ -75,12 +75,12 @@ def kept_in(folder: Path) -> list[Kept]:
     Raises:
         InputError: The folder cannot be listed, or a file cannot be read.
     """
-    found = []
+    checkpoints = []
     for stage, steps in steps_in(folder).items():
         for step in steps:
             content = load(folder, stage=stage, step=step, whole=False)
-            found.append(Kept(stage=stage, step=step, plan=content.plan, stages=content.stages))
-    return found
+            checkpoints.append(Kept(stage=stage, step=step, plan=content.plan, stages=content.stages))
+    return checkpoints
 
 
 def newest_common(seen: Sequence[Sequence[Kept]], own_stage: Sequence[int], *, plan: str) -> Kept | None:
@@ -89,18 +89,20 @@ def newest_common(seen: Sequence[Sequence[Kept]], own_stage: Sequence[int], *, p
     `seen` is what each worker sees, `own_stage` its stage. Of the plan that is run, each needs the file of its own
     stage; of another plan each needs all of them, as its layers may be in any.
     """
-    views = [{(each.stage, each.step, each.plan) for each in files} for files in seen]
+    views = [{(file.stage, file.step, file.plan) for file in files} for files in seen]
     steps = sorted(
-        {each for files in seen for each in files}, key=lambda each: (-each.step, each.plan, each.stage)
+        {file for files in seen for file in files}, key=lambda each: (-each.step, each.plan, each.stage)
     )
-    for kept in steps:
-        stages = [own_stage] if kept.plan == plan else [[n] * len(views) for n in range(kept.stages)]
+    for candidate in steps:
+        stages = (
+            [own_stage] if candidate.plan == plan else [[n] * len(views) for n in range(candidate.stages)]
+        )
         if stages and all(
-            (stage, kept.step, kept.plan) in view
+            (stage, candidate.step, candidate.plan) in view
             for needed in stages
             for stage, view in zip(needed, views, strict=True)
         ):
-            return kept
+            return candidate
     return None
 
 
@@ -113,12 +115,12 @@ def check_start(folder: Path, seen: Sequence[Kept], *, stages: int, plan: str) -
         PlanError: Some have gone, it says which stages have what; or they are of another plan, of a version that did
             not know how to go on with those.
     """
-    if other := next((each for each in seen if each.plan != plan and not each.stages), None):
-        path = path_of(folder, stage=other.stage, step=other.step)
+    if foreign := next((file for file in seen if file.plan != plan and not file.stages), None):
+        path = path_of(folder, stage=foreign.stage, step=foreign.step)
         raise PlanError(f"{path} was written with another plan; give another folder, or train with that plan")
     steps: dict[int, set[int]] = {}
-    for each in seen:
-        steps.setdefault(each.stage, set()).add(each.step)
+    for file in seen:
+        steps.setdefault(file.stage, set()).add(file.step)
     if len(set().union(*steps.values())) <= 1:
         return
     have = "; ".join(

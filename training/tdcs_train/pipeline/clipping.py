@@ -23,18 +23,18 @@ def clip(gradients: Iterable[torch.Tensor | None], most: float, *, place: Place,
 
     All workers call it at the same step, with gradients that the replicas of a stage have added up.
     """
-    own = [gradient for gradient in gradients if gradient is not None]
-    norm = math.sqrt(_over_all_stages(_squares(own), place=place, link=link))
+    tensors = [gradient for gradient in gradients if gradient is not None]
+    norm = math.sqrt(_over_all_stages(_squares(tensors), place=place, link=link))
     factor = min(1.0, most / (norm + _EPSILON)) if not math.isnan(norm) else math.nan
     if factor != 1.0:
-        for gradient in own:
+        for gradient in tensors:
             gradient.mul_(factor)
     return norm
 
 
 def _squares(gradients: Iterable[torch.Tensor]) -> float:
     return math.fsum(
-        float(torch.linalg.vector_norm(_values(each), dtype=torch.float64)) ** 2 for each in gradients
+        float(torch.linalg.vector_norm(_values(gradient), dtype=torch.float64)) ** 2 for gradient in gradients
     )
 
 

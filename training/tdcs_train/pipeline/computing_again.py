@@ -35,10 +35,10 @@ def computed_again(compute: Callable[..., Any], module: nn.Module, arguments: Se
                 for buffer, value in before:
                     buffer.copy_(value)
 
-    found = checkpoint(computed, *arguments, use_reentrant=False)
+    output = checkpoint(computed, *arguments, use_reentrant=False)
     if any(tensor._version != version for tensor, version in arrived):
         raise PlanError(
             "a stage changes what arrives at it in place, so its forward cannot be computed again from that; plan "
             "without --recompute, or copy the input in the model first"
         )
-    return found
+    return output

@@ -42,9 +42,9 @@ def _put(connection: Connection, packet: Packet) -> None:
 
 def _taken(connection: Connection, batch: int, *, what: str) -> Packet:
     frame = connection.take(awaited=f"{what} of mini-batch {batch}")
-    found = frame.header.get("batch")
-    if found != batch or not isinstance(frame.value, dict):
-        raise PeerError(f"{connection.peer} sent mini-batch {found} where {batch} was awaited")
+    number = frame.header.get("batch")
+    if number != batch or not isinstance(frame.value, dict):
+        raise PeerError(f"{connection.peer} sent mini-batch {number} where {batch} was awaited")
     return Packet(batch, frame.value, int(frame.header.get("version", 0)))
 
 
@@ -75,17 +75,17 @@ class RingReducer:
             begin += tensor.numel()
 
     def _exchange(self, parts: list[torch.Tensor], step: int, *, add: bool) -> None:
-        given = (self.replica - step) % self.replicas
-        taken = (self.replica - step - 1) % self.replicas
+        outgoing = (self.replica - step) % self.replicas
+        incoming = (self.replica - step - 1) % self.replicas
         assert self.preceding is not None
         assert self.following is not None
-        self.following.put({"part": given}, parts[given].clone())
+        self.following.put({"part": outgoing}, parts[outgoing].clone())
         frame = self.preceding.take(awaited="a part of the gradients")
-        if frame.header.get("part") != taken:
+        if frame.header.get("part") != incoming:
             raise PeerError(
-                f"{self.preceding.peer} sent part {frame.header.get('part')}, awaited was {taken}"
+                f"{self.preceding.peer} sent part {frame.header.get('part')}, awaited was {incoming}"
             )
         if add:
-            parts[taken].add_(frame.value)
+            parts[incoming].add_(frame.value)
         else:
-            parts[taken].copy_(frame.value)
+            parts[incoming].copy_(frame.value)

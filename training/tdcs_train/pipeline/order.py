@@ -83,11 +83,11 @@ def share(place: Place, *, first: int, count: int) -> range:
 
 def neighbours(place: Place, *, step: int) -> list[int]:
     """The replicas of the next (`step` 1) or previous (-1) stage that work on some of the same mini-batches."""
-    other = place.stage + step
-    if not 0 <= other < len(place.replicas):
+    neighbour = place.stage + step
+    if not 0 <= neighbour < len(place.replicas):
         return []
-    period = range(place.replica, place.own * place.replicas[other], place.own)
-    return sorted({batch % place.replicas[other] for batch in period})
+    period = range(place.replica, place.own * place.replicas[neighbour], place.own)
+    return sorted({batch % place.replicas[neighbour] for batch in period})
 
 
 def check_counts(replicas: Sequence[int], count: int) -> None:

@@ -95,10 +95,10 @@ def plan_of(document: Any, *, source: str) -> StagePlan:
 
 
 def _inputs(value: Any, *, source: str) -> tuple[InputShape, ...]:
-    found = []
-    for number, each in enumerate(value if isinstance(value, list) else [value]):
+    shapes = []
+    for number, entry in enumerate(value if isinstance(value, list) else [value]):
         name, dtype, shape = (
-            each.get(key) if isinstance(each, Mapping) else None for key in ("name", "dtype", "shape")
+            entry.get(key) if isinstance(entry, Mapping) else None for key in ("name", "dtype", "shape")
         )
         good = isinstance(name, str) and isinstance(dtype, str) and isinstance(shape, list)
         if not good or not all(type(size) is int and size >= 0 for size in shape or ()):
@@ -106,5 +106,5 @@ def _inputs(value: Any, *, source: str) -> tuple[InputShape, ...]:
         assert isinstance(name, str)
         assert isinstance(dtype, str)
         assert isinstance(shape, list)
-        found.append(InputShape(name, dtype, tuple(shape)))
-    return tuple(found)
+        shapes.append(InputShape(name, dtype, tuple(shape)))
+    return tuple(shapes)

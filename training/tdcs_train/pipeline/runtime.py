@@ -154,18 +154,18 @@ class Pipeline:
         the model's output and the labels, like the loss.
         """
         module = self.worker.compute.part.module
-        trained = [each for each in module.modules() if each.training]
+        trained = [submodule for submodule in module.modules() if submodule.training]
         module.eval()
         try:
-            own = evaluate(self.worker, batches, count=count, metric=metric)
+            evaluation = evaluate(self.worker, batches, count=count, metric=metric)
         finally:
-            for each in trained:
-                each.training = True
-        totals = [Evaluation(**each) for each in self._together("evaluated", asdict(own))]
-        samples = sum(each.samples for each in totals)
+            for submodule in trained:
+                submodule.training = True
+        totals = [Evaluation(**fields) for fields in self._together("evaluated", asdict(evaluation))]
+        samples = sum(total.samples for total in totals)
         return Evaluation(
-            loss=sum(each.loss * each.samples for each in totals) / max(samples, 1),
-            metric=sum(each.metric * each.samples for each in totals) / max(samples, 1),
+            loss=sum(total.loss * total.samples for total in totals) / max(samples, 1),
+            metric=sum(total.metric * total.samples for total in totals) / max(samples, 1),
             samples=samples,
         )
 
@@ -207,35 +207,35 @@ class Pipeline:
         0 where there are none. Checkpoints of another plan are taken, too, where all workers see all files. Raises
         PlanError for checkpoints of another model, and where files are missing.
         """
-        seen = [
-            [Kept(**each) for each in files]
-            for files in self._together("steps", [asdict(each) for each in checkpoint.kept_in(folder)])
+        checkpoints = [
+            [Kept(**fields) for fields in files]
+            for files in self._together("steps", [asdict(file) for file in checkpoint.kept_in(folder)])
         ]
         stages = [self._stage_of(rank) for rank in range(self.plan.workers)]
-        newest = checkpoint.newest_common(seen, stages, plan=self.plan.digest)
+        newest = checkpoint.newest_common(checkpoints, stages, plan=self.plan.digest)
         if newest is None:
             checkpoint.check_start(
                 folder,
-                list(itertools.chain.from_iterable(seen)),
+                list(itertools.chain.from_iterable(checkpoints)),
                 stages=len(self.plan.stages),
                 plan=self.plan.digest,
             )
             return 0
         is_own = newest.plan == self.plan.digest
         stage = self.place.stage if is_own else 0
-        found = (
+        content = (
             checkpoint.load(folder, stage=stage, step=newest.step)
             if is_own
             else checkpoint.merged(folder, newest)
         )
         compute = self.worker.compute
-        names = {own: compute.part.names.get(own, own) for own in compute.part.module.state_dict()}
+        names = {key: compute.part.names.get(key, key) for key in compute.part.module.state_dict()}
         try:
-            if is_own and (strange := found.model.keys() - set(names.values())):
+            if is_own and (strange := content.model.keys() - set(names.values())):
                 raise KeyError(f"this stage has no {min(strange)}")
-            compute.part.module.load_state_dict({own: found.model[name] for own, name in names.items()})
-            if self.worker.optimizer is not None and found.optimizer is not None:
-                state = found.optimizer if is_own else self._regrouped(found.optimizer["state"])
+            compute.part.module.load_state_dict({key: content.model[name] for key, name in names.items()})
+            if self.worker.optimizer is not None and content.optimizer is not None:
+                state = content.optimizer if is_own else self._regrouped(content.optimizer["state"])
                 self.worker.optimizer.load_state_dict(state)
         except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
             path = checkpoint.path_of(folder, stage=stage, step=newest.step)
@@ -246,23 +246,25 @@ class Pipeline:
                 f"{path} is of another model or optimizer: {reason.rstrip('.')}; give the options that it was "
                 "trained with, or another folder"
             ) from error
-        self.position = found.position
-        self.worker.resume(found.done)
-        return found.done
+        self.position = content.position
+        self.worker.resume(content.done)
+        return content.done
 
     def _trained(self) -> list[str]:
         """The names of the optimizer's parameters in the whole model, in its order."""
         compute, optimizer = self.worker.compute, self.worker.optimizer
-        names = {id(each): compute.part.names.get(own, own) for own, each in compute.parameters.items()}
+        names = {
+            id(parameter): compute.part.names.get(key, key) for key, parameter in compute.parameters.items()
+        }
         groups = optimizer.param_groups if optimizer is not None else []
-        return [names[id(each)] for group in groups for each in group["params"]]
+        return [names[id(parameter)] for group in groups for parameter in group["params"]]
 
     def _regrouped(self, state: dict[str, Any]) -> dict[str, Any]:
         """The optimizer's own groups, with what another plan's optimizers held of its parameters."""
         assert self.worker.optimizer is not None
-        own = self.worker.optimizer.state_dict()
+        own_state = self.worker.optimizer.state_dict()
         held = {number: state[name] for number, name in enumerate(self._trained()) if name in state}
-        return {"state": held, "param_groups": own["param_groups"]}
+        return {"state": held, "param_groups": own_state["param_groups"]}
 
     def __enter__(self) -> "Pipeline":
         return self
@@ -284,8 +286,10 @@ class Pipeline:
         reports = self._together("report", {"spent": spent, "losses": list(losses), "seconds": seconds})
         stages = []
         for stage, replicas in enumerate(self.plan.replicas):
-            own = [r["spent"] for rank, r in enumerate(reports) if self._stage_of(rank) == stage]
-            stages.append(Spent(**{name: sum(one[name] for one in own) / replicas for name in spent}))
+            replicas_spent = [r["spent"] for rank, r in enumerate(reports) if self._stage_of(rank) == stage]
+            stages.append(
+                Spent(**{name: sum(replica[name] for replica in replicas_spent) / replicas for name in spent})
+            )
         all_losses = [loss for report in reports for loss in report["losses"]]
         return Summary(
             loss=sum(all_losses) / len(all_losses),
@@ -314,11 +318,11 @@ class Pipeline:
 
 def traced_by(recipe: Recipe, plan: StagePlan) -> TracedModel:
     """The model's graph as the profile of the plan had it."""
-    example = tuple(Example(each.name, each.dtype, each.shape) for each in plan.inputs)
+    example = tuple(Example(tensor.name, tensor.dtype, tensor.shape) for tensor in plan.inputs)
     inputs = recipe.inputs
     if inputs == 1 and example:
-        positional = all(each.name == f"input_{number}" for number, each in enumerate(example))
-        inputs = len(example) if positional else [each.name for each in example]
+        positional = all(tensor.name == f"input_{number}" for number, tensor in enumerate(example))
+        inputs = len(example) if positional else [tensor.name for tensor in example]
     return trace(recipe.model, inputs=inputs, leaves=recipe.leaves, layers=recipe.layers, example=example)
 
 

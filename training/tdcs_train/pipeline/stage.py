@@ -91,16 +91,16 @@ class StageCompute:
             missing := [name for name in self.model.inputs if name not in inputs]
         ):
             raise ModelError(f"mini-batch {batch} lacks the input {missing[0]}; it has {', '.join(inputs)}")
-        given = inputs if isinstance(inputs, tuple) else (inputs,)
+        arguments = inputs if isinstance(inputs, tuple) else (inputs,)
         if isinstance(inputs, dict):
-            given = tuple(inputs[name] for name in self.model.input_names)
+            arguments = tuple(inputs[name] for name in self.model.input_names)
         marks = () if labels is None else labels if isinstance(labels, tuple) else (labels,)
-        if len(given) != len(self.model.inputs) or len(marks) != self.labels:
+        if len(arguments) != len(self.model.inputs) or len(marks) != self.labels:
             raise ModelError(
-                f"mini-batch {batch} has {len(given)} inputs and {len(marks)} labels; the model takes "
+                f"mini-batch {batch} has {len(arguments)} inputs and {len(marks)} labels; the model takes "
                 f"{len(self.model.inputs)} ({', '.join(self.model.input_names)}), the pipeline {self.labels}"
             )
-        values = dict(zip(self.model.inputs, given, strict=True)) | dict(
+        values = dict(zip(self.model.inputs, arguments, strict=True)) | dict(
             zip(self.label_names, marks, strict=True)
         )
         return Packet(batch, values)
@@ -142,7 +142,7 @@ class StageCompute:
         """What the model returns, and the labels."""
         reached = {**entry.arrived, **entry.results}
         output = self.model.rebuild(
-            [reached[each.name] if isinstance(each, fx.Node) else each for each in self.model.output]
+            [reached[leaf.name] if isinstance(leaf, fx.Node) else leaf for leaf in self.model.output]
         )
         marks = [entry.arrived[name] for name in self.label_names]
         return output, marks[0] if len(marks) == 1 else tuple(marks) or None
@@ -160,27 +160,27 @@ class StageCompute:
         trained = [name for name, parameter in self.parameters.items() if parameter.requires_grad]
         leaves = {name: tensors_of(value) for name, value in entry.arrived.items()}
         ends, seeds = self._ends(entry, gradients.values)
-        wanted = [tensor for group in leaves.values() for tensor in group if tensor.requires_grad]
-        wanted += [weights[name] for name in trained]
-        found: Sequence[torch.Tensor | None] = [None] * len(wanted)
-        if ends and wanted:
-            found = torch.autograd.grad(ends, wanted, seeds, allow_unused=True)
-        of_values = iter(found)
+        targets = [tensor for group in leaves.values() for tensor in group if tensor.requires_grad]
+        targets += [weights[name] for name in trained]
+        derivatives: Sequence[torch.Tensor | None] = [None] * len(targets)
+        if ends and targets:
+            derivatives = torch.autograd.grad(ends, targets, seeds, allow_unused=True)
+        of_values = iter(derivatives)
         back: dict[str, Gradients] = {
             name: [next(of_values) if tensor.requires_grad else None for tensor in group]
             for name, group in leaves.items()
         }
         for (
             name,
-            own,
+            group,
         ) in back.items():  # what was handed on unchanged comes back with what later stages make of it
             if name in gradients.values and name not in entry.results:
                 back[name] = [
-                    _added(one, other) for one, other in zip(own, gradients.values[name], strict=True)
+                    _added(first, second) for first, second in zip(group, gradients.values[name], strict=True)
                 ]
         of_parameters = dict(zip(trained, of_values, strict=True))
         return (
-            Packet(gradients.batch, {name: own for name, own in back.items() if any_gradient(own)}),
+            Packet(gradients.batch, {name: group for name, group in back.items() if any_gradient(group)}),
             [of_parameters.get(name) for name in self.parameters],
         )
 

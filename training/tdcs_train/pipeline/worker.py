@@ -147,8 +147,8 @@ class Worker:
             self._summed(gradients, divisor=self.place.own)
             self._step(gradients, needed_from=self._needed_from(coming, first=first, end=first + count))
 
-        own = share(self.place, first=first, count=count)
-        credits.run(own, warm_up=self.warm_up, forward=forward, backward=backward)
+        numbers = share(self.place, first=first, count=count)
+        credits.run(numbers, warm_up=self.warm_up, forward=forward, backward=backward)
         self.done += count
 
     def _flush(self, batches: Batches | None) -> None:
@@ -167,8 +167,8 @@ class Worker:
                 for old, new in zip(total, self._backward(batch), strict=True)
             ]
 
-        own = share(self.place, first=(self.done - self._before) * micro, count=micro)
-        credits.run(own, warm_up=self.warm_up, forward=forward, backward=backward)
+        numbers = share(self.place, first=(self.done - self._before) * micro, count=micro)
+        credits.run(numbers, warm_up=self.warm_up, forward=forward, backward=backward)
         self._summed(total, divisor=1)
         if self.settings.clip_norm is not None:
             begin = time.monotonic()
@@ -223,10 +223,12 @@ class Worker:
         begin = time.monotonic()
         gradients = Packet(batch, {}) if self.place.is_last else self.link.returning(batch)
         self.spent.gradients += time.monotonic() - begin
-        back, found = self._timed(Act("backward", batch), lambda: self.compute.backward(gradients))
+        back, parameter_gradients = self._timed(
+            Act("backward", batch), lambda: self.compute.backward(gradients)
+        )
         if not self.place.is_first:
             self.link.pass_back(back)
-        return found
+        return parameter_gradients
 
     def _timed(self, act: Act, work: Callable[[], T]) -> T:
         begin = time.monotonic()
@@ -268,8 +270,8 @@ class Worker:
         """Set the learning rates for the next update, which `weights.newest` updates were before."""
         if self.schedule is None:
             return
-        each = self.place.own if self.settings.mode == "stash" else 1
-        factor = self.schedule(self._before + self.compute.weights.newest * each)
+        replicas = self.place.own if self.settings.mode == "stash" else 1
+        factor = self.schedule(self._before + self.compute.weights.newest * replicas)
         for group, rate in zip(optimizer.param_groups, self._rates, strict=True):
             group["lr"] = rate * factor
 
@@ -282,9 +284,9 @@ class Worker:
         """The oldest version that is still used after the next step."""
         needed = self.compute.weights.newest + 1
         if self.settings.vertical_sync and coming is not None and coming < end:
-            own = self.place.replicas[0]
+            replicas = self.place.replicas[0]
             in_flight = warm_up(self.place.replicas, 0, ahead=self.ahead)
-            seen = max(0, (coming - first) // own - in_flight) * own + first
-            needed = min(needed, seen // self.place.own)
+            batches_applied = max(0, (coming - first) // replicas - in_flight) * replicas + first
+            needed = min(needed, batches_applied // self.place.own)
         oldest = self.compute.oldest_version_needed()
         return needed if oldest is None else min(needed, oldest)
