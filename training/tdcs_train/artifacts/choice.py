@@ -13,10 +13,10 @@ def refusal(manifest: Manifest, node: Node) -> str | None:
     """Why this node cannot run this artifact; None if it can."""
     if node.machine != "x86_64":
         return f"it is for {manifest.target}, this node is {node.machine}"
-    known = {target.name: target.features for target in TARGETS}
-    if manifest.target not in known:
+    features_by_target = {target.name: target.features for target in TARGETS}
+    if manifest.target not in features_by_target:
         return f"its target {manifest.target} is not known here"
-    if missing := sorted((known[manifest.target] | set(manifest.features)) - node.features):
+    if missing := sorted((features_by_target[manifest.target] | set(manifest.features)) - node.features):
         return f"it is for {manifest.target}, and this node lacks {', '.join(missing)}"
     if manifest.runtime is not msgspec.UNSET:
         return _other_runtime(manifest.runtime, node)

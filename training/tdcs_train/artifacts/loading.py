@@ -46,7 +46,7 @@ def load(
     """
     begin = time.monotonic()
     _check_arguments(folder, prefer)
-    root, here = Path(folder), node or this_node()
+    root, local_node = Path(folder), node or this_node()
     digest = _digest_of(model)
     usable: dict[str, tuple[Path, Manifest]] = {}
     refused: list[Refused] = []
@@ -67,7 +67,7 @@ def load(
         models.add(manifest.model.name)
         if is_of_model(manifest, model, digest):
             source = manifest.model.source
-            if (why := refusal(manifest, here)) is not None:
+            if (why := refusal(manifest, local_node)) is not None:
                 refused.append(Refused(folder=place, reason=why))
             else:
                 usable[manifest.key] = (place, manifest)
@@ -87,14 +87,14 @@ def load(
             refused.append(Refused(folder=place, reason=str(error)))
     if compile_missing:
         try:
-            return _compile_here(model, prefer=prefer, node=here, begin=begin)
+            return _compile_here(model, prefer=prefer, node=local_node, begin=begin)
         except InputError as error:
             if not unlisted:
                 raise
             raise ArtifactError(f"{unlisted} Compiling the model here instead failed: {error}") from error
     raise ArtifactError(
         _nothing_usable(
-            root, model=model, source=source, models=models, prefer=prefer, node=here, refused=refused
+            root, model=model, source=source, models=models, prefer=prefer, node=local_node, refused=refused
         )
     )
 
@@ -151,15 +151,15 @@ def _read_all(root: Path) -> list[tuple[Path, Manifest | None, str]]:
         raise ArtifactError(
             f"the artifacts in {root} cannot be listed: {error.strerror}; is the Dataset mounted?"
         ) from error
-    found: list[tuple[Path, Manifest | None, str]] = []
+    entries: list[tuple[Path, Manifest | None, str]] = []
     for folder in folders:
         try:
-            found.append((folder, decode((folder / FILE).read_bytes()), ""))
+            entries.append((folder, decode((folder / FILE).read_bytes()), ""))
         except OSError as error:
-            found.append((folder, None, f"its {FILE} cannot be read: {error.strerror}"))
+            entries.append((folder, None, f"its {FILE} cannot be read: {error.strerror}"))
         except ArtifactError as error:
-            found.append((folder, None, str(error)))
-    return found
+            entries.append((folder, None, str(error)))
+    return entries
 
 
 def _is_candidate(path: Path) -> bool:
@@ -187,12 +187,12 @@ def _compile_here(model: str, *, prefer: Sequence[str], node: Node, begin: float
     from tdcs_train.compile.job import compile_model
 
     with tempfile.TemporaryDirectory(prefix="tdcs-train-") as scratch:
-        made = compile_model(model, target=node.targets[0].name, backends=prefer, output=scratch)
-        place = Path(scratch, made.manifest.key)
+        outcome = compile_model(model, target=node.targets[0].name, backends=prefer, output=scratch)
+        place = Path(scratch, outcome.manifest.key)
         return open_model(
-            made.manifest,
-            library=read_checked(place, made.manifest.library),
-            parameters=read_checked(place, made.manifest.parameters),
+            outcome.manifest,
+            library=read_checked(place, outcome.manifest.library),
+            parameters=read_checked(place, outcome.manifest.parameters),
             compiled_here=True,
             begin=begin,
         )
@@ -208,10 +208,10 @@ def _nothing_usable(
     node: Node,
     refused: Sequence[Refused],
 ) -> str:
-    shown = [f"{each.folder.name}: {each.reason}" for each in refused[:5]]
+    reasons = [f"{entry.folder.name}: {entry.reason}" for entry in refused[:5]]
     if len(refused) > 5:
-        shown.append(f"and {len(refused) - 5} more")
-    why = "; ".join(shown) or "there is none of this model"
+        reasons.append(f"and {len(refused) - 5} more")
+    why = "; ".join(reasons) or "there is none of this model"
     if source is None:
         # With no artifact of this name it may be a slip of the pen.
         why += (

@@ -55,9 +55,9 @@ def this_node(cpuinfo: Path = Path("/proc/cpuinfo")) -> Node:
         InputError: the variable names an unknown target, or the processor cannot be read.
     """
     features = cpu_features(cpuinfo.read_text())
-    if wanted := os.environ.get(LIMIT_VARIABLE):
+    if limit_name := os.environ.get(LIMIT_VARIABLE):
         try:
-            features = limit(features, target=find_target(wanted))
+            features = limit(features, target=find_target(limit_name))
         except InputError as error:
             raise InputError(f"the environment variable {LIMIT_VARIABLE} is wrong: {error}") from error
     return Node(

@@ -74,14 +74,14 @@ class CompiledModel:
         if self.manifest.guards:
             _check_guards(self.manifest.guards, np.from_dlpack(results.pop()), model=model)
         names = (spec.name for spec in self.manifest.outputs)
-        given = dict(zip(names, results, strict=True))
-        for name, each in given.items():
-            if min(each.shape, default=0) < 0:
-                shape = tuple(int(size) for size in each.shape)
+        outputs = dict(zip(names, results, strict=True))
+        for name, tensor in outputs.items():
+            if min(tensor.shape, default=0) < 0:
+                shape = tuple(int(size) for size in tensor.shape)
                 raise InputError(
                     f"the inputs of {model} lead to the shape {shape} of the output {name}: give sizes of at least 0"
                 )
-        return {name: np.from_dlpack(each) for name, each in given.items()}
+        return {name: np.from_dlpack(tensor) for name, tensor in outputs.items()}
 
 
 def _check_indices(name: str, values: NDArray[Any], *, size: int, model: str) -> None:
@@ -180,10 +180,10 @@ def _runtime() -> Any:
     import tvm_ffi
 
     if "tvm" not in sys.modules:
-        found = importlib.util.find_spec("tvm")
-        if found is None or found.origin is None:
+        spec = importlib.util.find_spec("tvm")
+        if spec is None or spec.origin is None:
             raise ArtifactError("TVM is not installed: pip install 'tdcs-train[artifacts]'")
-        ctypes.CDLL(str(Path(found.origin).parent / "lib" / "libtvm_runtime.so"), mode=ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(str(Path(spec.origin).parent / "lib" / "libtvm_runtime.so"), mode=ctypes.RTLD_GLOBAL)
     return tvm_ffi
 
 
@@ -201,10 +201,10 @@ def _weights(manifest: Manifest, parameters: bytes) -> dict[str, Any]:
 
 
 def check_names(inputs: object, *, wanted: Sequence[str], model: str) -> None:
-    known = f"the model {model} has the inputs {', '.join(wanted)}"
+    signature = f"the model {model} has the inputs {', '.join(wanted)}"
     if not isinstance(inputs, Mapping):
         raise InputError(
-            f"the inputs are a {type(inputs).__name__}: give a mapping of names to arrays; {known}"
+            f"the inputs are a {type(inputs).__name__}: give a mapping of names to arrays; {signature}"
         )
     faults = []
     if missing := [name for name in wanted if name not in inputs]:
@@ -212,7 +212,7 @@ def check_names(inputs: object, *, wanted: Sequence[str], model: str) -> None:
     if unknown := sorted(str(name) for name in inputs if name not in wanted):
         faults.append(f"the model does not know {', '.join(unknown)}")
     if faults:
-        raise InputError(f"{known}: {'; '.join(faults)}")
+        raise InputError(f"{signature}: {'; '.join(faults)}")
 
 
 def check_input(name: str, array: object, *, shape: tuple[int | None, ...] | None, dtype: str) -> None:
@@ -223,10 +223,10 @@ def check_input(name: str, array: object, *, shape: tuple[int | None, ...] | Non
     if shape is None:
         return
     fits = len(shape) == array.ndim and all(
-        wanted is None or wanted == size for wanted, size in zip(shape, array.shape, strict=True)
+        declared is None or declared == size for declared, size in zip(shape, array.shape, strict=True)
     )
     if not fits:
-        wanted = ", ".join("any" if size is None else str(size) for size in shape)
-        raise InputError(f"the input {name} has the shape {array.shape}, the model takes ({wanted})")
+        sizes = ", ".join("any" if size is None else str(size) for size in shape)
+        raise InputError(f"the input {name} has the shape {array.shape}, the model takes ({sizes})")
     if 0 in array.shape and 0 not in shape:
         raise InputError(f"the input {name} has the shape {array.shape}: give at least one element")

@@ -146,7 +146,7 @@ def open_store(output: str, *, endpoint: str | None = None) -> ArtifactStore:
     """
     if not output:
         raise InputError("the output is empty: give -o a folder or s3://bucket/prefix")
-    scheme, separator, rest = output.partition("://")
+    scheme, separator, location = output.partition("://")
     if not separator:
         if output.startswith("s3:"):
             raise InputError(f"the output {output} is no bucket: write s3://bucket/prefix")
@@ -158,7 +158,7 @@ def open_store(output: str, *, endpoint: str | None = None) -> ArtifactStore:
         return FolderStore(Path(output))
     if scheme != "s3":
         raise InputError(f"artifacts are written to a folder or to s3://bucket/prefix, not to {output}")
-    if not rest.partition("/")[0]:
+    if not location.partition("/")[0]:
         raise InputError(f"the output {output} names no bucket: write s3://bucket/prefix")
     from tdcs_train.artifacts.bucket import BucketStore
 

@@ -49,11 +49,13 @@ def find_target(name: str) -> Target:
 
 def runnable(features: Iterable[str]) -> tuple[Target, ...]:
     """The targets that a node with these CPU features can run, the best first."""
-    given = frozenset(features)
-    return tuple(target for target in reversed(TARGETS) if target.features <= given)
+    available = frozenset(features)
+    return tuple(target for target in reversed(TARGETS) if target.features <= available)
 
 
 def limit(features: Iterable[str], *, target: Target) -> frozenset[str]:
     """The features without those that only higher targets than this one have."""
-    above = frozenset().union(*(each.features for each in TARGETS if each.level > target.level))
+    above = frozenset().union(
+        *(candidate.features for candidate in TARGETS if candidate.level > target.level)
+    )
     return frozenset(features) - (above - target.features)

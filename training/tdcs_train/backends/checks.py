@@ -59,10 +59,10 @@ def bias_along(axis: int) -> Check:
         if added[0].output.dims != result:
             return "the addition changes the shape"
         shape = bias.dims
-        wanted = [1] * len(result)
-        wanted[axis] = result[axis]
+        expected = [1] * len(result)
+        expected[axis] = result[axis]
         padded = (*(1,) * (len(result) - len(shape)), *shape)
-        return None if padded == tuple(wanted) else f"the added tensor of shape {shape} is no bias"
+        return None if padded == tuple(expected) else f"the added tensor of shape {shape} is no bias"
 
     return judge
 

@@ -17,8 +17,8 @@ BUILT_IN = ("onednn", "blas")
 
 def names() -> tuple[str, ...]:
     """Every back end that can be asked for, the built-in ones first."""
-    others = {point.name for point in importlib.metadata.entry_points(group=GROUP)}
-    return (*BUILT_IN, *sorted(others - set(BUILT_IN)))
+    plugins = {point.name for point in importlib.metadata.entry_points(group=GROUP)}
+    return (*BUILT_IN, *sorted(plugins - set(BUILT_IN)))
 
 
 def find(name: str) -> Backend:

@@ -71,10 +71,13 @@ def fold(module: Any) -> Any:
             if compute is None:
                 return call
             arrays = [_array(argument) for argument in call.args if not isinstance(argument, relax.ShapeExpr)]
-            known = [array for array in arrays if array is not None]
-            if len(known) < len(arrays) or np.prod([max(each.size, 1) for each in known]) > MOST_ELEMENTS**2:
+            constants = [array for array in arrays if array is not None]
+            if (
+                len(constants) < len(arrays)
+                or np.prod([max(array.size, 1) for array in constants]) > MOST_ELEMENTS**2
+            ):
                 return call
-            result = compute(known, op)
+            result = compute(constants, op)
             fits = result.dtype == np.float32 and result.size <= MOST_ELEMENTS
             return relax.const(np.ascontiguousarray(result), "float32") if fits else call
 

@@ -19,14 +19,14 @@ from tdcs_train.errors import InputError
 
 def bounds_of(graph: Any) -> tuple[BoundSpec, ...]:
     """The inputs of an ONNX graph that are indices into weights, with the rows that there are."""
-    sizes = {each.name: tuple(each.dims) for each in graph.initializer}
-    inputs = {each.name for each in graph.input} - set(sizes)
+    sizes = {initializer.name: tuple(initializer.dims) for initializer in graph.initializer}
+    inputs = {value_info.name for value_info in graph.input} - set(sizes)
     least: dict[str, int] = {}
     for node in graph.node:
         if node.op_type not in ("Gather", "GatherElements") or len(node.input) < 2:
             continue
         table, indices = node.input[0], node.input[1]
-        axis = next((each.i for each in node.attribute if each.name == "axis"), 0)
+        axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
         if indices in inputs and table in sizes and -len(sizes[table]) <= axis < len(sizes[table]):
             rows = sizes[table][axis]
             least[indices] = min(rows, least.get(indices, rows))
@@ -78,10 +78,10 @@ def keep_inside(module: Any) -> Guarded:
         def _kept(self, call: Any, kind: str, axes: tuple[int, ...], *, from_end: bool = False) -> Any:
             """The indices of a call, kept inside of these axes of its table."""
             table, indices = call.args[0], call.args[1]
-            known = [_size(table, axis) for axis in axes]
+            sizes = [_size(table, axis) for axis in axes]
             dtype = indices.ty.dtype.dtype
-            if all(size is not None for size in known):
-                size = relax.const(numpy.array(known if len(axes) > 1 else known[0], dtype=dtype), dtype)
+            if all(size is not None for size in sizes):
+                size = relax.const(numpy.array(sizes if len(axes) > 1 else sizes[0], dtype=dtype), dtype)
             else:
                 size = self.builder_.emit(_sizes_at_run(table, axes, dtype))
             one, zero = relax.const(1, dtype), relax.const(0, dtype)
@@ -92,7 +92,7 @@ def keep_inside(module: Any) -> Guarded:
             inside = self.builder_.emit(
                 relax.op.maximum(relax.op.minimum(indices, relax.op.subtract(size, one)), zero)
             )
-            self._guard(kind, relax.op.not_equal(indices, inside), known, indices=indices)
+            self._guard(kind, relax.op.not_equal(indices, inside), sizes, indices=indices)
             return inside
 
         def _images_kept(self, call: Any, kind: str) -> Any:
@@ -104,14 +104,14 @@ def keep_inside(module: Any) -> Guarded:
                     f"{kind} takes a number of images that is not known; give the shape (--shape)"
                 )
             column = self.builder_.emit(relax.op.strided_slice(regions, axes=[1], begin=[0], end=[1]))
-            others = self.builder_.emit(relax.op.strided_slice(regions, axes=[1], begin=[1], end=[5]))
+            corners = self.builder_.emit(relax.op.strided_slice(regions, axes=[1], begin=[1], end=[5]))
             zero, last = relax.const(0, dtype), relax.const(images - 1, dtype)
             valid = relax.op.logical_and(
                 relax.op.greater_equal(column, zero), relax.op.less_equal(column, last)
             )
             inside = self.builder_.emit(relax.op.where(valid, column, zero))  # also where it is no number
             self._guard(kind, relax.op.logical_not(valid), [images], indices=column)
-            return self.builder_.emit(relax.op.concat([inside, others], axis=1))
+            return self.builder_.emit(relax.op.concat([inside, corners], axis=1))
 
         def _guard(self, kind: str, outside: Any, sizes: Sequence[int | None], *, indices: Any) -> None:
             """Has the module say whether an index was outside."""

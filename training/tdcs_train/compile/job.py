@@ -91,8 +91,8 @@ def compile_model(
     processor, chosen = find_target(target), find_all(backends)
     for backend in chosen:
         if backend.targets is not None and target not in backend.targets:
-            known = ", ".join(sorted(backend.targets))
-            raise InputError(f"the back end {backend.name} has no code for {target}: it knows {known}")
+            targets = ", ".join(sorted(backend.targets))
+            raise InputError(f"the back end {backend.name} has no code for {target}: it knows {targets}")
     store = open_store(output, endpoint=endpoint)
     model = read_model(source)
     version = tvm_version()
@@ -109,9 +109,12 @@ def compile_model(
         model=model.digest, target=target, backends=specs, tvm=version, tools=tools, options=options
     )
     inputs = inputs_for(check, processor) if check is not None else None
-    if inputs is None and (found := store.find(key)) is not None:
+    if inputs is None and (existing_manifest := store.find(key)) is not None:
         return Outcome(
-            manifest=found, location=store.location(key), built=False, seconds=time.monotonic() - begin
+            manifest=existing_manifest,
+            location=store.location(key),
+            built=False,
+            seconds=time.monotonic() - begin,
         )
     with tempfile.TemporaryDirectory(prefix="tdcs-train-") as scratch:
         build = functools.partial(
@@ -133,13 +136,13 @@ def compile_model(
                 allowed = opening.TOLERANCE if tolerance is None else tolerance
                 difference = opening.compare(opened, host, inputs, tolerance=allowed)
         mine = store.publish(manifest, files)
-        kept = manifest if mine else store.find(key)
-    if kept is None:
+        stored_manifest = manifest if mine else store.find(key)
+    if stored_manifest is None:
         raise InputError(
             f"the artifact {key} in {output} was removed while it was written: run the command again"
         )
     return Outcome(
-        manifest=kept,
+        manifest=stored_manifest,
         location=store.location(key),
         built=mine,
         seconds=time.monotonic() - begin,
@@ -154,11 +157,11 @@ def inputs_for(check: Path, processor: Target) -> opening.Arrays:
     Raises:
         InputError: This node cannot run it, or there are none.
     """
-    if processor not in (here := this_node()).targets:
-        known = ", ".join(target.name for target in here.targets) or "none"
+    if processor not in (local_node := this_node()).targets:
+        targets = ", ".join(target.name for target in local_node.targets) or "none"
         raise InputError(
-            f"--check runs the model, and this node cannot run {processor.name} (it runs {known}): run it on a node of "
-            "that target"
+            f"--check runs the model, and this node cannot run {processor.name} (it runs {targets}): run it on a node "
+            "of that target"
         )
     return opening.read_inputs(check)
 
@@ -232,7 +235,8 @@ def _build(
         ),
         host=parts.host,
         refusals=tuple(
-            RefusalSpec(backend=each.backend, row=each.row, reason=each.reason) for each in parts.refusals
+            RefusalSpec(backend=refusal.backend, row=refusal.row, reason=refusal.reason)
+            for refusal in parts.refusals
         ),
         seconds=watch.laps,
         library=library_spec,

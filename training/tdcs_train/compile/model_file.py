@@ -127,19 +127,19 @@ def _called(function: Any, source: str) -> Any:
 
 
 def _framework(content: Any) -> str:
-    found = _framework_of(content)
-    return f" of {found}" if found else ""
+    framework = _framework_of(content)
+    return f" of {framework}" if framework else ""
 
 
 def _remedy(content: Any) -> str:
-    found = _framework_of(content)
-    return f"; {EXPORTS[found]}" if found else "; export models of other frameworks to ONNX"
+    framework = _framework_of(content)
+    return f"; {EXPORTS[framework]}" if framework else "; export models of other frameworks to ONNX"
 
 
 def _framework_of(content: Any) -> str | None:
     """The known framework that a model's class, or a class that it is derived from, comes from."""
     kind = content if inspect.isclass(content) else type(content)
-    packages = {each.__module__.partition(".")[0] for each in kind.__mro__}
+    packages = {base.__module__.partition(".")[0] for base in kind.__mro__}
     return next((name for name in EXPORTS if name in packages), None)
 
 

@@ -60,17 +60,17 @@ def import_model(model: Model, shapes: Shapes) -> Imported:
     )
     if odd := [spec.name for spec in inputs if not spec.dtype]:
         raise InputError(f"{model.source} has an input that is no tensor: {', '.join(odd)}")
-    given = _outputs(main, outputs)
-    if odd := [spec.name for spec in given if not spec.dtype]:
+    output_specs = _outputs(main, outputs)
+    if odd := [spec.name for spec in output_specs if not spec.dtype]:
         raise InputError(
             f"{model.source} has an output that is no tensor: {', '.join(odd)}; leave it out of the model"
         )
-    kept = keep_inside(module)
+    guarded = keep_inside(module)
     return Imported(
-        module=kept.module,
-        guards=kept.guards,
+        module=guarded.module,
+        guards=guarded.guards,
         inputs=inputs,
-        outputs=given,
+        outputs=output_specs,
         bounds=bounds_of(model.content.graph) if hasattr(model.content, "graph") else (),
     )
 
@@ -79,8 +79,8 @@ def _import_onnx(model: Model, shapes: Shapes) -> tuple[Any, tuple[str, ...]]:
     from tvm.relax.frontend.onnx import from_onnx
 
     graph = model.content.graph
-    weights = {each.name for each in graph.initializer}
-    inputs = {each.name for each in graph.input} - weights
+    weights = {initializer.name for initializer in graph.initializer}
+    inputs = {value_info.name for value_info in graph.input} - weights
     if unknown := sorted(set(shapes) - inputs):
         raise InputError(
             f"{model.source} has no input {', '.join(unknown)}: its inputs are {', '.join(sorted(inputs))}"
@@ -99,7 +99,7 @@ def _import_onnx(model: Model, shapes: Shapes) -> tuple[Any, tuple[str, ...]]:
         if refused is not None:
             raise InputError(_no_operator(model.source, graph, refused["names"].split(", ")))
         raise InputError(f"{model.source} cannot be imported: {reason[:400]}")
-    return module, tuple(each.name for each in graph.output)
+    return module, tuple(value_info.name for value_info in graph.output)
 
 
 def _imported(importer: Any, content: Any, shapes: dict[str, list[int]] | None) -> tuple[Any | None, str]:
@@ -115,7 +115,7 @@ def _quiet() -> Iterator[None]:
     """TVM's importer prints what it meets, from Python and from C++, also for what is raised here in a sentence."""
     sys.stdout.flush()
     sys.stderr.flush()
-    kept = [os.dup(1), os.dup(2)]
+    copies = [os.dup(1), os.dup(2)]
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         for descriptor in (1, 2):
@@ -123,9 +123,9 @@ def _quiet() -> Iterator[None]:
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             yield
     finally:
-        for descriptor, before in zip((1, 2), kept, strict=True):
+        for descriptor, before in zip((1, 2), copies, strict=True):
             os.dup2(before, descriptor)
-        for descriptor in (*kept, nowhere):
+        for descriptor in (*copies, nowhere):
             os.close(descriptor)
 
 
@@ -150,11 +150,11 @@ def _no_operator(source: str, graph: Any, kinds: Sequence[str]) -> str:
     kind = kinds[0]
     nodes = [node.name or ", ".join(node.output) for node in graph.node if node.op_type == kind]
     where = f" (node {nodes[0]}{f' and {len(nodes) - 1} more' if nodes[1:] else ''})" if nodes else ""
-    others = f"; it does not know {', '.join(kinds[1:])}, either" if kinds[1:] else ""
+    suffix = f"; it does not know {', '.join(kinds[1:])}, either" if kinds[1:] else ""
     remedy = _REMEDIES.get(
         kind, "express it by other operators before the export, or run this part outside of the model"
     )
-    return f"{source} has the operator {kind}{where}, which TVM cannot compile: {remedy}{others}"
+    return f"{source} has the operator {kind}{where}, which TVM cannot compile: {remedy}{suffix}"
 
 
 def check_shape(
@@ -172,14 +172,16 @@ def check_shape(
         return
     named: dict[str, int] = {}
     fits = len(shape) == len(declared) and all(
-        size == wanted if isinstance(wanted, int) else wanted == "?" or named.setdefault(wanted, size) == size
-        for size, wanted in zip(shape, declared, strict=True)
+        size == dimension
+        if isinstance(dimension, int)
+        else dimension == "?" or named.setdefault(dimension, size) == size
+        for size, dimension in zip(shape, declared, strict=True)
     )
     if not fits:
-        said = ", ".join(str(each) for each in declared) + ("," if len(declared) == 1 else "")
+        shape_text = ", ".join(str(dimension) for dimension in declared) + ("," if len(declared) == 1 else "")
         raise InputError(
             f"--shape {name}={','.join(str(size) for size in shape)} does not fit {model}, which declares {name} as "
-            f"({said}): give the open sizes only"
+            f"({shape_text}): give the open sizes only"
         )
 
 

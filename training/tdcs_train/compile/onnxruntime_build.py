@@ -72,30 +72,30 @@ def tensor_specs(given: Any, *, source: str) -> tuple[TensorSpec, ...]:
     Raises:
         InputError: One is no tensor of a known type.
     """
-    found = []
-    for each in given:
-        kind = each.type.removeprefix("tensor(").removesuffix(")")
+    specs = []
+    for argument in given:
+        kind = argument.type.removeprefix("tensor(").removesuffix(")")
         if kind not in _TYPES:
-            raise InputError(f"{each.name} of {source} is {each.type}, which artifacts do not carry")
-        shape = tuple(size if isinstance(size, int) else None for size in each.shape)
-        found.append(TensorSpec(name=each.name, dtype=_TYPES[kind], shape=shape))
-    return tuple(found)
+            raise InputError(f"{argument.name} of {source} is {argument.type}, which artifacts do not carry")
+        shape = tuple(size if isinstance(size, int) else None for size in argument.shape)
+        specs.append(TensorSpec(name=argument.name, dtype=_TYPES[kind], shape=shape))
+    return tuple(specs)
 
 
 def _with_shapes(content: Any, shapes: Mapping[str, tuple[int, ...]]) -> Any:
     changed = type(content)()
     changed.CopyFrom(content)
-    known = {each.name: each for each in changed.graph.input}
+    inputs = {value_info.name: value_info for value_info in changed.graph.input}
     for name, shape in shapes.items():
-        if name not in known:
-            raise InputError(f"--shape {name}: the model has the inputs {', '.join(known)}")
-        sizes = known[name].type.tensor_type.shape.dim
+        if name not in inputs:
+            raise InputError(f"--shape {name}: the model has the inputs {', '.join(inputs)}")
+        sizes = inputs[name].type.tensor_type.shape.dim
         if len(sizes) != len(shape):
             raise InputError(f"--shape {name}: the input has {len(sizes)} dimensions")
-        for size, wanted in zip(sizes, shape, strict=True):
-            if size.HasField("dim_value") and size.dim_value != wanted:
+        for size, length in zip(sizes, shape, strict=True):
+            if size.HasField("dim_value") and size.dim_value != length:
                 raise InputError(
-                    f"--shape {name}: the model fixes a dimension at {size.dim_value}, not {wanted}"
+                    f"--shape {name}: the model fixes a dimension at {size.dim_value}, not {length}"
                 )
-            size.dim_value = wanted
+            size.dim_value = length
     return changed

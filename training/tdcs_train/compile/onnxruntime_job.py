@@ -47,9 +47,12 @@ def optimise_model(
     tools = {runtime.name: runtime.version}
     key = artifact_key(model=model.digest, target=target, backends=(), tvm="", tools=tools, options=options)
     inputs = inputs_for(check, processor) if check is not None else None
-    if inputs is None and (found := store.find(key)) is not None:
+    if inputs is None and (existing_manifest := store.find(key)) is not None:
         return Outcome(
-            manifest=found, location=store.location(key), built=False, seconds=time.monotonic() - begin
+            manifest=existing_manifest,
+            location=store.location(key),
+            built=False,
+            seconds=time.monotonic() - begin,
         )
     with tempfile.TemporaryDirectory(prefix="tdcs-train-") as scratch:
         path = Path(scratch, "model.onnx")
@@ -86,13 +89,13 @@ def optimise_model(
             allowed = opening.TOLERANCE if tolerance is None else tolerance
             difference = opening.compare(opened, host, inputs, tolerance=allowed)
         mine = store.publish(manifest, {spec.name: path})
-        kept = manifest if mine else store.find(key)
-    if kept is None:
+        stored_manifest = manifest if mine else store.find(key)
+    if stored_manifest is None:
         raise InputError(
             f"the artifact {key} in {output} was removed while it was written: run the command again"
         )
     return Outcome(
-        manifest=kept,
+        manifest=stored_manifest,
         location=store.location(key),
         built=mine,
         seconds=time.monotonic() - begin,

@@ -70,10 +70,10 @@ def compare(model: CompiledModel, host: CompiledModel, inputs: Arrays, *, tolera
         InputError: they differ by more than the tolerance, whole numbers at all, or in what is no number; or the
             inputs do not fit the model.
     """
-    wanted = host.run(inputs)
+    expected = host.run(inputs)
     largest = 0.0
     for name, value in model.run(inputs).items():
-        apart = _difference(value, wanted[name])
+        apart = _difference(value, expected[name])
         if apart > tolerance:
             used = ", ".join(backend.name for backend in model.manifest.backends) or "this runtime"
             raise InputError(

@@ -65,9 +65,9 @@ def partition(module: Any, *, backends: Sequence[Backend], weights: int) -> Part
     module, places = _number_regions(module, weights)
     regions = []
     for symbol, (function, bound) in places.items():
-        shown = {row.name: row.attributes for row in tables[str(function.attrs["Codegen"])]}
+        attributes = {row.name: row.attributes for row in tables[str(function.attrs["Codegen"])]}
         weighted = [place is not None for place in bound]
-        regions.append(read_region(function, symbol=symbol, weights=weighted, attributes=shown))
+        regions.append(read_region(function, symbol=symbol, weights=weighted, attributes=attributes))
     host = tuple(_host_operators(module["main"]))
     by_name = {backend.name: backend for backend in backends}
     codes = tuple(_code(by_name[region.backend], region) for region in regions)
@@ -208,8 +208,8 @@ def _number_regions(module: Any, weights: int) -> tuple[Any, dict[str, tuple[Any
     updated = builder.get()
     updated.update_func(updated.get_global_var("main"), Renamer(updated).visit_expr(main))
     shared = {callee for _, callee in calls}
-    kept = {name: function for name, function in updated.functions.items() if function not in shared}
-    return tvm.IRModule(kept, updated.attrs), places
+    functions = {name: function for name, function in updated.functions.items() if function not in shared}
+    return tvm.IRModule(functions, updated.attrs), places
 
 
 def _host_operators(main: Any) -> Iterator[str]:
@@ -223,7 +223,7 @@ def _replace_regions(module: Any, codes: Sequence[GeneratedCode], by_symbol: dic
     """Run TVM's RunCodegen: regions become calls by symbol, and the generated modules are attached."""
     if not codes:
         return module
-    wanted = {
+    codegens = {
         str(function.attrs["Codegen"])
         for _, function in module.functions.items()
         if "Codegen" in (function.attrs or {})
@@ -232,10 +232,10 @@ def _replace_regions(module: Any, codes: Sequence[GeneratedCode], by_symbol: dic
     def give(functions: Any, _options: Any, _constants: Any) -> list[Any]:
         return [by_symbol[str(function.attrs["global_symbol"])].module for function in functions]
 
-    for name in wanted:
+    for name in codegens:
         tvm_ffi.register_global_func(f"relax.ext.{name}", give, override=True)
     try:
         return relax.transform.RunCodegen({}, ["main"])(module)
     finally:
-        for name in wanted:  # TVM outlives Python: what it kept of it would end the process with a fault
+        for name in codegens:  # TVM outlives Python: what it kept of it would end the process with a fault
             tvm_ffi.registry.remove_global_func(f"relax.ext.{name}")

@@ -99,17 +99,17 @@ def _node(
 ) -> Node:
     composite = local[call.op]
     kind = str(composite.attrs["Composite"]).removeprefix(f"{backend}.")
-    given = {param: ids[argument] for param, argument in zip(composite.params, call.args, strict=True)}
+    id_of = {param: ids[argument] for param, argument in zip(composite.params, call.args, strict=True)}
     bindings = [binding for block in composite.body.blocks for binding in block.bindings]
     values = {binding.var: binding.value for binding in bindings}
     result = composite.body.body
     steps, outside = _ordered(values[result], lambda var: _lookup(values, var))
-    shown = attributes.get(kind, ())
-    merged = {name: step.attributes[name] for name in shown for step in steps if name in step.attributes}
+    names = attributes.get(kind, ())
+    merged = {name: step.attributes[name] for name in names for step in steps if name in step.attributes}
     return Node(
         id=number,
         kind=kind,
-        inputs=tuple(given[var] for var in outside),
+        inputs=tuple(id_of[var] for var in outside),
         output=tensor_type(call),
         steps=steps,
         attributes=merged,
@@ -150,8 +150,8 @@ def _ordered(root: Any, value_of: Any) -> tuple[tuple[Step, ...], list[Any]]:
     visit(root)
     outside = [
         argument
-        for step, given in zip(steps, arguments, strict=True)
-        for argument, source in zip(given, step.sources, strict=True)
+        for step, step_arguments in zip(steps, arguments, strict=True)
+        for argument, source in zip(step_arguments, step.sources, strict=True)
         if source is None
     ]
     return tuple(steps), outside
@@ -171,7 +171,7 @@ def _plain(value: Any) -> Attribute:
     if hasattr(value, "value"):  # IntImm
         return int(value.value)
     try:
-        return tuple(int(getattr(each, "value", each)) for each in value)
+        return tuple(int(getattr(element, "value", element)) for element in value)
     except TypeError:
         return str(value)
 

@@ -34,21 +34,21 @@ def lift_weights(module: Any) -> tuple[Any, dict[str, NDArray[Any]]]:
     """
     weights: dict[str, NDArray[Any]] = {}
     parameters: list[Any] = []
-    known: dict[Any, Any] = {}
+    variables: dict[Any, Any] = {}
 
     @relax.expr_functor.mutator
     class Lifter(relax.PyExprMutator):  # type: ignore[misc]
         def visit_generic_const_(self, op: Any) -> Any:
-            if op in known:
-                return known[op]
+            if op in variables:
+                return variables[op]
             value = op.value.numpy()
             if value.ndim == 0 or value.dtype.kind != "f":
                 return op
             name = f"w{len(weights)}"
             weights[name] = value
-            known[op] = relax.Var(name, op.ty)
-            parameters.append(known[op])
-            return known[op]
+            variables[op] = relax.Var(name, op.ty)
+            parameters.append(variables[op])
+            return variables[op]
 
     main = module["main"]
     body = Lifter(module).visit_expr(main.body)

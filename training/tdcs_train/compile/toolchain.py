@@ -30,10 +30,10 @@ def include_folders() -> tuple[Path, ...]:
     """
     folders = []
     for package, part in (("tvm", "include"), ("tvm_ffi", "include"), ("tvm_ffi", "3rdparty/dlpack/include")):
-        found = importlib.util.find_spec(package)
-        if found is None or found.origin is None:
+        spec = importlib.util.find_spec(package)
+        if spec is None or spec.origin is None:
             raise InputError("TVM is not installed: pip install 'tdcs-train[compile]'")
-        folder = Path(found.origin).parent / part
+        folder = Path(spec.origin).parent / part
         if folder.is_dir():
             folders.append(folder)
     return tuple(folders)
@@ -59,10 +59,10 @@ def tool_versions(backends: Iterable[Backend]) -> dict[str, str]:
     Raises:
         InputError: the compiler or a library is missing.
     """
-    own = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.glob("*.py")):
-        own.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    versions = {COMPILER: compiler_version(), "tdcs-train": own.hexdigest()[:12]}
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    versions = {COMPILER: compiler_version(), "tdcs-train": digest.hexdigest()[:12]}
     for backend in backends:
         for library in backend.libraries:
             if library.version is not None:
@@ -89,6 +89,6 @@ def run_compiler(arguments: Sequence[str], *, hint: str = "") -> None:
     done = subprocess.run([COMPILER, *arguments], capture_output=True, text=True)
     if done.returncode != 0:
         lines = [line for line in done.stderr.splitlines() if "error" in line or "cannot find" in line]
-        said = (lines or done.stderr.splitlines() or ["it gave no reason"])[0]
+        message = (lines or done.stderr.splitlines() or ["it gave no reason"])[0]
         remedy = f"; the Debian package {hint} may be missing" if hint else ""
-        raise InputError(f"{COMPILER} failed: {said.strip()}{remedy}")
+        raise InputError(f"{COMPILER} failed: {message.strip()}{remedy}")

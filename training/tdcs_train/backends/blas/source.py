@@ -74,9 +74,9 @@ def _runner(region: Region) -> str:
     it, the others have a buffer each."""
     leaving = {tensor: f"out{place}" for place, tensor in reversed(list(enumerate(region.outputs)))}
     inside = [node for node in region.nodes if node.id not in leaving]
-    names = {each.id: f"in{each.id}" for each in region.inputs}
+    names = {tensor.id: f"in{tensor.id}" for tensor in region.inputs}
     names |= {node.id: f"buf{node.id}" for node in inside} | leaving
-    parameters = [f"const float* in{each.id}" for each in region.inputs]
+    parameters = [f"const float* in{tensor.id}" for tensor in region.inputs]
     parameters += [f"float* out{place}" for place in range(len(region.outputs))]
     lines = [f"static int {region.symbol}_({', '.join(parameters)}) {{"]
     lines += [f"  float* buf{node.id} = (float*)malloc({4 * node.output.elements});" for node in inside]

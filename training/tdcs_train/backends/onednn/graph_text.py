@@ -17,8 +17,8 @@ def graph_text(region: Region) -> str:
     """The region as text; pure."""
     lines = [region.symbol]
     lines += [
-        f"{'weight' if each.weight else 'input'} {each.id} {_numbers(each.type.dims)}".rstrip()
-        for each in region.inputs
+        f"{'weight' if tensor.weight else 'input'} {tensor.id} {_numbers(tensor.type.dims)}".rstrip()
+        for tensor in region.inputs
     ]
     lines += [_node_line(node) for node in region.nodes]
     if region.outputs != (region.nodes[-1].id,):

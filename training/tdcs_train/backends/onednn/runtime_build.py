@@ -53,11 +53,11 @@ def runtime_object() -> BuiltRuntime:
 def _build(folder: Path, built: BuiltRuntime, includes: Sequence[Path]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        made, linked = Path(scratch, "runtime.o"), Path(scratch, "libruntime.so")
+        object_file, linked = Path(scratch, "runtime.o"), Path(scratch, "libruntime.so")
         headers = [f"-I{include}" for include in includes]
-        run_compiler([*FLAGS, *headers, "-c", str(SOURCE), "-o", str(made)], hint="libdnnl-dev")
+        run_compiler([*FLAGS, *headers, "-c", str(SOURCE), "-o", str(object_file)], hint="libdnnl-dev")
         run_compiler(
-            ["-shared", "-Wl,-z,nodelete", str(made), "-ldnnl", "-o", str(linked)], hint="libdnnl-dev"
+            ["-shared", "-Wl,-z,nodelete", str(object_file), "-ldnnl", "-o", str(linked)], hint="libdnnl-dev"
         )
-        os.replace(made, built.object)
+        os.replace(object_file, built.object)
         os.replace(linked, built.library)  # last, since it says that both are there

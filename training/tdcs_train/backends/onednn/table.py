@@ -45,4 +45,6 @@ def _with_extras(name: str, pattern: object, check: Check, attributes: tuple[str
         f"{name}_relu": with_relu(pattern),
         name: pattern,
     }
-    return [Row(name=form, pattern=each, check=check, attributes=attributes) for form, each in forms.items()]
+    return [
+        Row(name=form, pattern=variant, check=check, attributes=attributes) for form, variant in forms.items()
+    ]
