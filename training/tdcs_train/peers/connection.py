@@ -92,12 +92,12 @@ class Connection:
                 return
             credits = self._charged(encoded)
         try:
-            rest = frames.send_now(self._socket, encoded, credits=credits)
+            unsent = frames.send_now(self._socket, encoded, credits=credits)
         except OSError as error:
             raise self._lost(error) from error
-        if rest:
+        if unsent:
             with self._outgoing:
-                self._rest = rest
+                self._rest = unsent
                 self._outgoing.notify_all()
         else:
             self._sent()
@@ -111,9 +111,9 @@ class Connection:
         self._watched = False
         while True:
             with self._incoming:
-                rest = until - time.monotonic()
+                remaining = until - time.monotonic()
                 came = self._incoming.wait_for(
-                    lambda: self._inbox or self._error or not self._reading, max(rest, 0.0)
+                    lambda: self._inbox or self._error or not self._reading, max(remaining, 0.0)
                 )
                 if self._inbox:
                     arrived = self._inbox.popleft()
@@ -122,7 +122,7 @@ class Connection:
                         self._outgoing.notify_all()
                     break
                 self._raise()
-                if not came or rest <= 0:
+                if not came or remaining <= 0:
                     raise self._silent(awaited)
                 self._reading = True
             if not self._read():
@@ -300,8 +300,8 @@ class Connection:
         with self._outgoing:
             self._outgoing.wait_for(self._sendable)
             if self._rest:
-                rest, self._rest = self._rest, None
-                return functools.partial(self._socket.sendall, rest)
+                unsent, self._rest = self._rest, None
+                return functools.partial(self._socket.sendall, unsent)
             if self._packet_can_leave():
                 encoded = self._outbox.popleft()
             elif self._owed >= OWED:

@@ -83,15 +83,15 @@ def encode(frame: Frame, *, layouts: Layouts | None = None) -> Encoded:
 
     `layouts` are those that were sent before; they make it faster.
     """
-    found = (layouts or Layouts()).described((frame.header, frame.value))
+    description = (layouts or Layouts()).described((frame.header, frame.value))
     parts: list[memoryview | bytes] = []
     size = 0
-    for tensor in found.tensors:
+    for tensor in description.tensors:
         if gap := -size % ALIGNED:
             parts.append(bytes(gap))
         parts.append(_bytes_of(tensor))
         size += gap + len(parts[-1])
-    return Encoded(frame.kind, _packed(found.numbers), found.layout, parts, size)
+    return Encoded(frame.kind, _packed(description.numbers), description.layout, parts, size)
 
 
 def write(connection: socket.socket, frame: Frame) -> int:

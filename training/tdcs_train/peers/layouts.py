@@ -62,13 +62,13 @@ class Layouts:
 
     def layout(self, text: bytes) -> Layout:
         """A layout that came. Raises ValueError, TypeError, AttributeError or RuntimeError for what is none."""
-        found = self._read.get(text)
-        if found is None:
-            found = _Reader().layout(json.loads(text))
+        layout = self._read.get(text)
+        if layout is None:
+            layout = _Reader().layout(json.loads(text))
             if len(self._read) >= KEPT:
                 self._read.clear()
-            self._read[text] = found
-        return found
+            self._read[text] = layout
+        return layout
 
 
 def _signature(value: Any, tensors: list[torch.Tensor], numbers: list[int]) -> tuple[Any, ...]:

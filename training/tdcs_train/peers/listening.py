@@ -26,8 +26,8 @@ def listen_at(address: tuple[str, int], *, backlog: int | None = None) -> socket
     Raises:
         OSError: the host has no address of this machine, or the port is taken.
     """
-    family, _, _, _, found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
-    return socket.create_server(found[:2], family=family, backlog=backlog)
+    family, _, _, _, sockaddr = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
+    return socket.create_server(sockaddr[:2], family=family, backlog=backlog)
 
 
 def caller(host: str) -> str:

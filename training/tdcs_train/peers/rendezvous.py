@@ -80,15 +80,15 @@ class Rendezvous:
         self._compared = 0
         self._store = self._open()
         self._listener = listen(backlog=64)
-        own = {
+        entry = {
             "host": _own_address(membership.master),
             "port": self._listener.getsockname()[1],
             "facts": {**membership.facts, "protocol": str(PROTOCOL), "tdcs-train": __version__},
             "node": platform.node(),
         }
-        self.note(f"worker/{membership.rank}", own)
+        self.note(f"worker/{membership.rank}", entry)
         self._workers = [self._present(rank) for rank in range(membership.world_size)]
-        self._compare(own["facts"])
+        self._compare(entry["facts"])
 
     def note(self, key: str, content: Any) -> None:
         """Leaves a note for the other workers."""
@@ -111,7 +111,7 @@ class Rendezvous:
                 raise ended
             time.sleep(_LOOK_SECONDS)
             # Before the next look at the note: a peer that ended well has left its own, and has seen all others.
-            ended = next((end for one in connections if (end := one.end()) is not None), None)
+            ended = next((end for connection in connections if (end := connection.end()) is not None), None)
         raise PeerError(f"{awaited} did not come within {self.membership.timeout:g} s")
 
     def connect(self, peers: Mapping[int, str], *, purpose: str) -> dict[int, Connection]:
@@ -119,17 +119,17 @@ class Rendezvous:
 
         The worker with the greater rank calls the other. Raises PeerError.
         """
-        found: dict[int, Connection] = {}
-        own = self.membership.rank
+        by_rank: dict[int, Connection] = {}
+        own_rank = self.membership.rank
         deadline = time.monotonic() + self.membership.timeout
-        for rank in sorted(peer for peer in peers if peer < own):
-            found[rank] = self._opened(self._call(rank, peers[rank], purpose, deadline), peers[rank])
-        waiting = {rank for rank in peers if rank > own}
+        for rank in sorted(peer for peer in peers if peer < own_rank):
+            by_rank[rank] = self._opened(self._call(rank, peers[rank], purpose, deadline), peers[rank])
+        waiting = {rank for rank in peers if rank > own_rank}
         while waiting:
             rank, caller = self._answer(waiting, peers, purpose, deadline)
             waiting.discard(rank)
-            found[rank] = self._opened(caller, peers[rank])
-        return found
+            by_rank[rank] = self._opened(caller, peers[rank])
+        return by_rank
 
     def close(self) -> None:
         """Ends it. Worker 0 has the store and waits a moment for notes that others still read."""
@@ -174,17 +174,17 @@ class Rendezvous:
 
     def _master_lost(self, error: Exception) -> PeerError:
         m = self.membership
-        what = "cannot be opened" if m.rank == 0 else "does not answer"
+        fault = "cannot be opened" if m.rank == 0 else "does not answer"
         reason = str(error).splitlines()[0][:200]
-        return PeerError(f"the rendezvous at {m.master}:{m.port} (MASTER_ADDR, worker 0) {what}: {reason}")
+        return PeerError(f"the rendezvous at {m.master}:{m.port} (MASTER_ADDR, worker 0) {fault}: {reason}")
 
     def _present(self, rank: int) -> dict[str, Any]:
         key = f"worker/{rank}"
         while time.monotonic() < self._deadline:
             try:
                 if self._store.check([key]):
-                    found: dict[str, Any] = json.loads(self._store.get(key))
-                    return found
+                    entry: dict[str, Any] = json.loads(self._store.get(key))
+                    return entry
             except (RuntimeError, distributed.DistError) as error:
                 raise self._master_lost(error) from error
             time.sleep(_LOOK_SECONDS)
@@ -196,11 +196,11 @@ class Rendezvous:
     def _compare(self, own: Mapping[str, str]) -> None:
         for rank, worker in enumerate(self._workers):
             for name, value in own.items():
-                other = worker["facts"].get(name)
-                if other != value:
+                peer_value = worker["facts"].get(name)
+                if peer_value != value:
                     raise PeerError(
-                        f"rank {rank} ({worker['node']}) has {name} {other}, rank {self.membership.rank} has {value}; "
-                        f"all workers must have the same ({FINAL})"
+                        f"rank {rank} ({worker['node']}) has {name} {peer_value}, rank {self.membership.rank} has "
+                        f"{value}; all workers must have the same ({FINAL})"
                     )
 
     def _opened(self, connection: socket.socket, peer: str) -> Connection:
@@ -222,18 +222,18 @@ class Rendezvous:
     ) -> tuple[int, socket.socket]:
         """The next worker that calls; what is no worker of this job is turned away."""
         while True:
-            rest = deadline - time.monotonic()
+            remaining = deadline - time.monotonic()
             missing = ", ".join(peers[rank] for rank in sorted(waiting))
-            if rest <= 0:
+            if remaining <= 0:
                 raise PeerError(
                     f"{missing} did not connect within {self.membership.timeout:g} s; see its log"
                 )
-            self._listener.settimeout(rest)
+            self._listener.settimeout(remaining)
             try:
                 connection, (host, *_) = self._listener.accept()
             except TimeoutError:
                 continue
-            connection.settimeout(min(rest, 5.0))
+            connection.settimeout(min(remaining, 5.0))
             try:
                 hello = frames.read(connection, peer=f"a caller from {caller(host)}")
                 rank = int(hello.header.get("rank", -1))

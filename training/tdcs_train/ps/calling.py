@@ -13,10 +13,10 @@ def call(address: tuple[str, int], *, name: str, deadline: float) -> socket.sock
         PeerError: It does not answer until the deadline.
     """
     while True:
-        rest = deadline - time.monotonic()
+        remaining = deadline - time.monotonic()
         try:
-            return socket.create_connection(address, timeout=max(0.1, min(rest, 2.0)))
+            return socket.create_connection(address, timeout=max(0.1, min(remaining, 2.0)))
         except OSError as error:
-            if rest <= 0.1:
+            if remaining <= 0.1:
                 raise PeerError(f"{name} does not answer: {error}; see the log of its pod") from error
             time.sleep(0.05)

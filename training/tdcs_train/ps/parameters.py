@@ -81,21 +81,21 @@ def priorities_of(document: Any, traced: TracedModel, *, source: str) -> dict[st
         if not isinstance(layer, str) or not isinstance(priority, int):
             raise PlanError(f"{source}, transfers[{number}] needs node and priority, a whole number")
         of_layer[layer] = priority
-    found: dict[str, int] = {}
+    priorities: dict[str, int] = {}
     for layer in traced.layers:
         for name in layer.parameters:
             if layer.id in of_layer:
-                found[name] = max(found.get(name, of_layer[layer.id]), of_layer[layer.id])
-            elif name not in found:
+                priorities[name] = max(priorities.get(name, of_layer[layer.id]), of_layer[layer.id])
+            elif name not in priorities:
                 raise PlanError(
                     f"{source} has no transfer for {layer.id} ({layer.description}); order this model again"
                 )
-    return found
+    return priorities
 
 
 def digest(parameters: Sequence[SharedParameter]) -> str:
     """Equal at servers and workers that can work together."""
-    described = [[each.name, each.bytes, each.server] for each in parameters]
+    described = [[parameter.name, parameter.bytes, parameter.server] for parameter in parameters]
     return hashlib.sha256(json.dumps(described).encode()).hexdigest()[:16]
 
 

@@ -17,7 +17,7 @@ def layer_priorities(document: Any, *, source: str) -> list[int]:
     transfers = document.get("transfers") if isinstance(document, Mapping) else None
     if not isinstance(transfers, list) or not transfers:
         raise InputError(f"{source} has no list `transfers`; write it with tdcs-train order --json")
-    found: dict[int, int] = {}
+    priority_of: dict[int, int] = {}
     for number, transfer in enumerate(transfers):
         node = transfer.get("node") if isinstance(transfer, Mapping) else None
         priority = transfer.get("priority") if isinstance(transfer, Mapping) else None
@@ -26,10 +26,10 @@ def layer_priorities(document: Any, *, source: str) -> list[int]:
             raise InputError(
                 f"{source}, transfers[{number}] needs node, such as node7, and priority, a whole number"
             )
-        if int(digits) in found:
+        if int(digits) in priority_of:
             raise InputError(f"{source}, transfers[{number}]: {node} is there twice")
-        found[int(digits)] = priority
-    return [found[layer] for layer in sorted(found)]
+        priority_of[int(digits)] = priority
+    return [priority_of[layer] for layer in sorted(priority_of)]
 
 
 def read_order(priorities: Sequence[int]) -> list[int]:

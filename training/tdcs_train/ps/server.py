@@ -48,8 +48,8 @@ class ParameterServer:
         self._listener, self._workers, self._timeout, self._number = listener, workers, timeout, number
         self._all = shared_parameters(model, servers=servers, priorities=priorities)
         named = dict(model.named_parameters())
-        self._own = {each.number: each for each in self._all if each.server == number}
-        self._values = {key: named[each.name] for key, each in self._own.items()}
+        self._own = {parameter.number: parameter for parameter in self._all if parameter.server == number}
+        self._values = {key: named[parameter.name] for key, parameter in self._own.items()}
         self._optimizers = {key: optimizer([value]) for key, value in self._values.items()}
         self._gradients = [
             {key: staging(value) for key, value in self._values.items()} for _ in range(workers)
@@ -63,7 +63,8 @@ class ParameterServer:
         self._channels: dict[int, Channel] = {}
         self._schedule, self._passed = schedule, dict.fromkeys(self._own, 0)
         self._rates = {
-            key: [group["lr"] for group in each.param_groups] for key, each in self._optimizers.items()
+            key: [group["lr"] for group in optimizer.param_groups]
+            for key, optimizer in self._optimizers.items()
         }
         self.steps = dict.fromkeys(self._own, 0)
         """Updates of each parameter."""
@@ -80,8 +81,8 @@ class ParameterServer:
         """
         try:
             self._accept()
-            for each in sorted(self._own.values(), key=lambda one: -one.priority):
-                self._send(each)
+            for parameter in sorted(self._own.values(), key=lambda one: -one.priority):
+                self._send(parameter)
             while not all(channel.peer_done for channel in self._channels.values()):
                 for channel in self._channels.values():
                     if channel.error and not channel.peer_done:
@@ -101,19 +102,19 @@ class ParameterServer:
         """Takes in all connections of all workers."""
         deadline = time.monotonic() + self._timeout
         sockets: dict[int, dict[int, socket.socket]] = {rank: {} for rank in range(self._workers)}
-        while any(len(found) <= CONTROL for found in sockets.values()):
-            missing = [rank for rank, found in sockets.items() if len(found) <= CONTROL]
-            rest = deadline - time.monotonic()
-            if rest <= 0:
+        while any(len(by_class) <= CONTROL for by_class in sockets.values()):
+            missing = [rank for rank, by_class in sockets.items() if len(by_class) <= CONTROL]
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
                 raise PeerError(
                     f"worker {missing[0]} did not come within {self._timeout:g} s; see the log of its pod"
                 )
-            self._listener.settimeout(rest)
+            self._listener.settimeout(remaining)
             with contextlib.suppress(TimeoutError):
                 connection, (host, *_) = self._listener.accept()
                 self._welcome(connection, host, sockets)
-        for rank, found in sockets.items():
-            self._channels[rank] = self._channel(rank, [found[each] for each in sorted(found)])
+        for rank, by_class in sockets.items():
+            self._channels[rank] = self._channel(rank, [by_class[number] for number in sorted(by_class)])
 
     def _welcome(
         self, connection: socket.socket, host: str, sockets: dict[int, dict[int, socket.socket]]
@@ -125,8 +126,8 @@ class ParameterServer:
             connection.close()  # a port scan must not end a job
             return
         rank, priority = hello.get("worker"), hello.get("class")
-        own = {"parameters": digest(self._all), "workers": self._workers}
-        for name, value in own.items():
+        facts = {"parameters": digest(self._all), "workers": self._workers}
+        for name, value in facts.items():
             if hello.get(name) != value:
                 greet(
                     connection,
@@ -170,11 +171,11 @@ class ParameterServer:
                 return
             self._answers[number] = {}
             del self._since[number]
-        gradients = [self._gradients[each][number] for each in sorted(answers) if answers[each]]
+        gradients = [self._gradients[worker][number] for worker in sorted(answers) if answers[worker]]
         if gradients:
             total = gradients[0]
-            for other in gradients[1:]:
-                total.add_(other)
+            for gradient in gradients[1:]:
+                total.add_(gradient)
             self._values[number].grad = total.div_(self._workers)
             self._scale_rates(number)
             self._optimizers[number].step()
@@ -198,16 +199,16 @@ class ParameterServer:
             ]
         for since, number, came in sorted(waiting):
             missing = next(rank for rank in range(self._workers) if rank not in came)
-            name, others = self._own[number].name, ", ".join(map(str, came))
+            name, senders = self._own[number].name, ", ".join(map(str, came))
             if self._channels[missing].peer_done:
                 raise PeerError(
-                    f"worker {missing} has ended, and worker {others} goes on with the gradient of {name}; give all "
+                    f"worker {missing} has ended, and worker {senders} goes on with the gradient of {name}; give all "
                     "workers as many mini-batches"
                 )
             if now - since > self._timeout:
                 raise PeerError(
                     f"worker {missing} has not sent the gradient of {name} within {self._timeout:g} s after worker "
-                    f"{others}; see the log of worker {missing}"
+                    f"{senders}; see the log of worker {missing}"
                 )
 
     def _send(self, each: SharedParameter, *, changed: bool = True) -> None:

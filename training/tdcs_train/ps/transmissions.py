@@ -38,26 +38,26 @@ def order_kept(transmissions: Sequence[Transmission]) -> OrderKept:
     urgent: list[tuple[int, int]] = []
     """(-priority, place in `ordered`) of what was queued; what has left lies behind the place that is judged."""
     earliest: list[tuple[float, int]] = []
-    kept = overtook = coming = 0
-    for place, each in enumerate(ordered):
-        while coming < len(queue) and ordered[queue[coming]].queued < each.began:
-            other = queue[coming]
-            heapq.heappush(urgent, (-ordered[other].priority, other))
-            heapq.heappush(earliest, (ordered[other].queued, other))
+    in_order = overtook = coming = 0
+    for place, transmission in enumerate(ordered):
+        while coming < len(queue) and ordered[queue[coming]].queued < transmission.began:
+            index = queue[coming]
+            heapq.heappush(urgent, (-ordered[index].priority, index))
+            heapq.heappush(earliest, (ordered[index].queued, index))
             coming += 1
         while urgent and urgent[0][1] < place:
             heapq.heappop(urgent)
         while earliest and earliest[0][1] < place:
             heapq.heappop(earliest)
-        kept += not urgent or -urgent[0][0] <= each.priority
-        overtook += bool(earliest) and earliest[0][0] < each.queued
-    return OrderKept(transmissions=len(ordered), kept=kept, overtook=overtook)
+        in_order += not urgent or -urgent[0][0] <= transmission.priority
+        overtook += bool(earliest) and earliest[0][0] < transmission.queued
+    return OrderKept(transmissions=len(ordered), kept=in_order, overtook=overtook)
 
 
 def together(orders: Sequence[OrderKept]) -> OrderKept:
     """The sum over several connections."""
     return OrderKept(
-        transmissions=sum(each.transmissions for each in orders),
-        kept=sum(each.kept for each in orders),
-        overtook=sum(each.overtook for each in orders),
+        transmissions=sum(order.transmissions for order in orders),
+        kept=sum(order.kept for order in orders),
+        overtook=sum(order.overtook for order in orders),
     )

@@ -113,8 +113,8 @@ class UseOfParameters(TorchFunctionMode):
         for value in values:
             if isinstance(value, torch.Tensor):
                 number = self._numbers.get(id(value))
-                for each in self._behind(value) if number is None else (number,):
-                    self._before(each)
+                for index in self._behind(value) if number is None else (number,):
+                    self._before(index)
             elif isinstance(value, (tuple, list)):
                 self.look(value)
             elif isinstance(value, dict):
@@ -197,8 +197,8 @@ def refuse_compiled(model: nn.Module) -> None:
         ):
             by = "torch.compile"
         if by:
-            which = f"its module {name}" if name else f"the model {type(module).__name__}"
+            subject = f"its module {name}" if name else f"the model {type(module).__name__}"
             raise ModelError(
-                f"{which} is compiled ({by}), and a compiled forward cannot wait for single parameters; "
+                f"{subject} is compiled ({by}), and a compiled forward cannot wait for single parameters; "
                 f"use the model as it is before {by}"
             )

@@ -57,7 +57,7 @@ class ServedModel:
         self._timeout = timeout
         self._shared = shared_parameters(model, servers=len(hosts), priorities=priorities)
         named = dict(model.named_parameters())
-        self._values = [named[each.name] for each in self._shared]
+        self._values = [named[parameter.name] for parameter in self._shared]
         self._numbers = {id(value): number for number, value in enumerate(self._values)}
         self._arrived = [0] * len(self._shared)
         self._taken = [0] * len(self._shared)
@@ -88,7 +88,8 @@ class ServedModel:
     def sent_order(self) -> list[list[str]]:
         """The parameters in the order in which their gradients began to leave, by server."""
         return [
-            [self._shared[each.number].name for each in channel.transmissions] for channel in self._channels
+            [self._shared[transmission.number].name for transmission in channel.transmissions]
+            for channel in self._channels
         ]
 
     @property
@@ -226,8 +227,8 @@ class ServedModel:
         self._pushed.clear()
 
     def _leave(self, number: int, memory: memoryview | None) -> None:
-        each: SharedParameter = self._shared[number]
+        parameter: SharedParameter = self._shared[number]
         self._sent[number] += 1
-        self._channels[each.server].send(
-            number, memory, priority=each.priority, priority_class=each.priority_class
+        self._channels[parameter.server].send(
+            number, memory, priority=parameter.priority, priority_class=parameter.priority_class
         )
