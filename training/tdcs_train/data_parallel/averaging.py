@@ -119,9 +119,9 @@ class PriorityAveraging:
         """How the next gradients travel."""
         by_priority = self._trial.by_priority
         if self._trial.ended:
-            found = torch.tensor([self._trial.gain], dtype=torch.float64)
-            distributed.broadcast(found, src=0)
-            self.gain = float(found)
+            gain = torch.tensor([self._trial.gain], dtype=torch.float64)
+            distributed.broadcast(gain, src=0)
+            self.gain = float(gain)
             by_priority = self.gain >= 1.0
         if not by_priority:
             self.wait()
@@ -226,35 +226,35 @@ class PriorityAveraging:
         self.exchange.wait(group.slices, what=self._names[group.numbers[0]])
         group.pending = False
         with torch._C.DisableTorchFunction(), torch.no_grad():
-            others = [value.grad for value in self._values]
+            gradients = [value.grad for value in self._values]
             for value in self._values:
                 value.grad = None
             for number, place in zip(group.numbers, group.places, strict=True):
                 self._values[number].grad = place.view_as(self._values[number])
-            now = [dict(each) for each in self._optimizer.param_groups]
-            for each, then in zip(self._optimizer.param_groups, self._options, strict=True):
-                each.update(then)
+            now = [dict(param_group) for param_group in self._optimizer.param_groups]
+            for param_group, then in zip(self._optimizer.param_groups, self._options, strict=True):
+                param_group.update(then)
             self._optimizer.step()
-            for each, later in zip(self._optimizer.param_groups, now, strict=True):
-                each.update(later)
-            for value, gradient in zip(self._values, others, strict=True):
+            for param_group, later in zip(self._optimizer.param_groups, now, strict=True):
+                param_group.update(later)
+            for value, gradient in zip(self._values, gradients, strict=True):
                 value.grad = gradient
 
 
 def _together(order: Sequence[int], values: Sequence[torch.Tensor], size: int) -> list[list[int]]:
     """Neighbours of one type whose gradients fit into a slice, and larger ones alone."""
-    found: list[list[int]] = []
+    buckets: list[list[int]] = []
     room, dtype = 0, None
     for number in order:
         value = values[number]
         needed = value.numel() * value.element_size()
-        if found and needed <= room and value.dtype == dtype:
-            found[-1].append(number)
+        if buckets and needed <= room and value.dtype == dtype:
+            buckets[-1].append(number)
             room -= needed
         else:
-            found.append([number])
+            buckets.append([number])
             room, dtype = size - needed, value.dtype
-    return found
+    return buckets
 
 
 def _refuse(model: DistributedDataParallel) -> None:

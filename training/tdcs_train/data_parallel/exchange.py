@@ -114,9 +114,9 @@ class Exchange:
             with self._changed:
                 self._changed.wait_for(lambda: self._ready or self._ended)
                 number = self._ready[0] if self._ready else _END
-        told = torch.tensor([number])
-        distributed.broadcast(told, src=0, group=self._control)
-        return int(told)
+        tensor = torch.tensor([number])
+        distributed.broadcast(tensor, src=0, group=self._control)
+        return int(tensor)
 
     def _done(self, number: int, future: Any) -> None:
         try:

@@ -62,11 +62,11 @@ def own_plan(
             latency=max(rate.latency_seconds for rate in rates),
         )
         ahead = 0 if settings.mode == "flush" else None
-        found = plan_pipeline(graph, Options(levels=(level,), ahead=ahead))
-        if found.advised.workers != membership.world_size:
+        plan = plan_pipeline(graph, Options(levels=(level,), ahead=ahead))
+        if plan.advised.workers != membership.world_size:
             # One worker is best, but there are more of them: they average their gradients.
-            found = replace(found, stages=found.data_parallel_stages, whole_fits=False, ahead=0)
-        rendezvous.note("plan", document(found))
+            plan = replace(plan, stages=plan.data_parallel_stages, whole_fits=False, ahead=0)
+        rendezvous.note("plan", document(plan))
     return plan_of(rendezvous.read("plan", awaited="the plan of worker 0"), source="the plan of worker 0")
 
 
@@ -78,7 +78,7 @@ def _profiled(task: Task, steps: int) -> Graph:
 
 
 def _whole(task: Task) -> StagePlan:
-    names = [each.name for each in task.example]
+    names = [tensor.name for tensor in task.example]
     positional = all(name == f"input_{number}" for number, name in enumerate(names))
     inputs = len(names) if positional else names
     traced = trace(

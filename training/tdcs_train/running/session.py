@@ -62,15 +62,15 @@ def run(
     """
     stop = _stop_on_signal()
     seed_all(options.seed)
-    own = training_script(script, model=options.model)
+    training = training_script(script, model=options.model)
     rendezvous = Rendezvous(membership)
     try:
-        data = _Data.of(own, options, rendezvous, plan)
+        data = _Data.of(training, options, rendezvous, plan)
         if plan is None:
             task = Task(
-                model=own.model,
-                loss=own.loss,
-                optimizer=own.optimizer,
+                model=training.model,
+                loss=training.loss,
+                optimizer=training.optimizer,
                 mini_batch=data.mini_batch,
                 example=data.example,
             )
@@ -83,12 +83,12 @@ def run(
             )
             say({"plan": str(plan), "stages": [len(stage) for stage in plan.stages]})
         recipe = Recipe(
-            model=own.model,
-            loss=own.loss,
-            optimizer=lambda parameters, factor: _scaled(own.optimizer(parameters), factor),
+            model=training.model,
+            loss=training.loss,
+            optimizer=lambda parameters, factor: _scaled(training.optimizer(parameters), factor),
             learning_rate=1.0,
             settings=options.settings,
-            schedule=own.schedule,
+            schedule=training.schedule,
             inputs=1 if plan.inputs else data.names,
             labels=data.labels,
         )
@@ -97,7 +97,7 @@ def run(
         rendezvous.close()
         raise
     with pipeline:
-        return _train(pipeline, own, data, options, stop, say)
+        return _train(pipeline, training, data, options, stop, say)
 
 
 def _train(
@@ -142,8 +142,8 @@ def _train(
         items = data.evaluation_items(pipeline.place) if pipeline.is_first else None
         result = pipeline.evaluate(items, count=data.evaluations, metric=own.metric)
         if pipeline.place.rank == 0:
-            found = {"evaluation": result.loss, "samples": result.samples}
-            say({**found, **({"metric": result.metric} if own.metric else {})})
+            report = {"evaluation": result.loss, "samples": result.samples}
+            say({**report, **({"metric": result.metric} if own.metric else {})})
     _write_model(pipeline, options)
     return exit_codes.DONE
 
@@ -160,12 +160,12 @@ def _write_model(pipeline: Pipeline, options: RunOptions) -> None:
         return
     assert options.checkpoints is not None, "the command line asks for both"
     if pipeline.place.rank == 0:
-        kept = checkpoint.Kept(
+        newest = checkpoint.Kept(
             stage=0, step=pipeline.done, plan=pipeline.plan.digest, stages=len(pipeline.plan.stages)
         )
         scratch = options.output.with_name(options.output.name + ".tmp")
         try:
-            torch.save(checkpoint.merged(options.checkpoints, kept).model, scratch)
+            torch.save(checkpoint.merged(options.checkpoints, newest).model, scratch)
             scratch.replace(options.output)
         except (OSError, RuntimeError) as error:
             raise InputError(f"{options.output} cannot be written: {error}") from error
@@ -196,10 +196,10 @@ def _scaled(optimizer: torch.optim.Optimizer, factor: float) -> torch.optim.Opti
 
 
 def _stop_on_signal() -> threading.Event:
-    asked = threading.Event()
+    stop = threading.Event()
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda *_: asked.set())
-    return asked
+        signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    return stop
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,22 +260,22 @@ class _Data:
         if settings.mode == "flush":
             whole = self.order.indices(first=first, step=1, end=first + count)
             parts = (_divided(indices, settings.micro_batches) for indices in whole)
-            own: Iterator[list[int]] = itertools.chain.from_iterable(
+            batches: Iterator[list[int]] = itertools.chain.from_iterable(
                 part[place.replica :: place.own] for part in parts
             )
         else:
-            own = self.order.indices(first=first + place.replica, step=place.own, end=first + count)
-        return self._read(self.dataset, own)
+            batches = self.order.indices(first=first + place.replica, step=place.own, end=first + count)
+        return self._read(self.dataset, batches)
 
     def evaluation_items(self, place: Place) -> Iterator[tuple[Any, Any]]:
         """This worker's share of the evaluation."""
         assert self.own.evaluation is not None
         size, samples = self.options.batch, self.evaluation_samples
-        own = (
+        batches = (
             list(range(number * size, min((number + 1) * size, samples)))
             for number in range(place.replica, self.evaluations, place.own)
         )
-        return self._read(self.own.evaluation(), own)
+        return self._read(self.own.evaluation(), batches)
 
     def _read(self, dataset: Any, indices: Iterator[list[int]]) -> Iterator[tuple[Any, Any]]:
         return iter(watch(read(dataset, indices, collate=self.own.collate, processes=self.options.processes)))
@@ -294,7 +294,7 @@ def _facts(own: TrainingScript, options: RunOptions, dataset: Any) -> dict[str, 
         else len(inputs)
         if isinstance(inputs, tuple)
         else 1,
-        "inputs": [[each.name, each.dtype, list(each.shape)] for each in examples_of(inputs)],
+        "inputs": [[tensor.name, tensor.dtype, list(tensor.shape)] for tensor in examples_of(inputs)],
         "evaluation": size_of(own.evaluation()) if own.evaluation else 0,
     }
 

@@ -60,13 +60,13 @@ def read(
 ) -> Iterator[tuple[Any, Any]]:
     """Mini-batches (inputs, labels) of these samples."""
     loader = DataLoader(dataset, batch_sampler=list(indices), collate_fn=collate, num_workers=processes)
-    for made in loader:
-        if not isinstance(made, (tuple, list)) or len(made) != 2:
+    for batch in loader:
+        if not isinstance(batch, (tuple, list)) or len(batch) != 2:
             raise InputError(
                 "items of the dataset must be (input, label), where each is a tensor, a tuple or a mapping of them; or "
                 "give a function collate that makes (inputs, labels) of a list of items"
             )
-        inputs, labels = made
+        inputs, labels = batch
         yield _plain(inputs), _plain(labels)
 
 

@@ -48,12 +48,12 @@ class DeepSpeedPipeline:
         check_recipe(recipe, runtime="DeepSpeed")
         self._micro = recipe.settings.micro_batches
         model = split(traced_by(recipe, plan), plan.stages)
-        given = positional(model, inputs)
-        settings = configuration(plan, micro_batches=self._micro, samples=len(given[0]))
+        arguments = positional(model, inputs)
+        settings = configuration(plan, micro_batches=self._micro, samples=len(arguments[0]))
         _use_no_operator_to_compile()
         deepspeed.init_distributed()
         self.place = place_of(torch.distributed.get_rank(), plan.replicas)
-        kinds = kinds_of(model, sliced(given, replica=0, replicas=self.place.own * self._micro))
+        kinds = kinds_of(model, sliced(arguments, replica=0, replicas=self.place.own * self._micro))
         stages = [
             StageModule(model, number, kinds, recomputes=number in plan.recomputing)
             for number in range(len(plan.stages))
@@ -65,7 +65,7 @@ class DeepSpeedPipeline:
             partition_method="uniform",
             loss_fn=loss_of_leaving(model, kinds, recipe.loss),
         )
-        parameters = [each for each in self.stage.parameters() if each.requires_grad]
+        parameters = [parameter for parameter in self.stage.parameters() if parameter.requires_grad]
         self.engine, self.optimizer, _, _ = deepspeed.initialize(
             model=pipeline, optimizer=recipe.optimizer(parameters, recipe.learning_rate), config=settings
         )
@@ -79,12 +79,12 @@ class DeepSpeedPipeline:
 
     def _parts(self, inputs: Any, labels: Any) -> Iterator[tuple[Any, Any]]:
         replica, replicas = self.place.replica, self.place.own
-        given = sliced(positional(self._model, inputs), replica=replica, replicas=replicas)
+        arguments = sliced(positional(self._model, inputs), replica=replica, replicas=replicas)
         marks = sliced(label_tensors(labels), replica=replica, replicas=replicas)
         for micro in range(self._micro):
-            own = sliced(given, replica=micro, replicas=self._micro)
+            micro_batch = sliced(arguments, replica=micro, replicas=self._micro)
             of_own = sliced(marks, replica=micro, replicas=self._micro)
-            yield own, of_own if len(of_own) > 1 else of_own[0] if of_own else ()
+            yield micro_batch, of_own if len(of_own) > 1 else of_own[0] if of_own else ()
 
 
 def _use_no_operator_to_compile() -> None:

@@ -30,12 +30,12 @@ def check_recipe(recipe: Recipe, *, runtime: str) -> None:
     Raises:
         PlanError: It names the setting.
     """
-    asked = {
+    options = {
         "settings.clip_norm": recipe.settings.clip_norm is not None,
         "schedule": recipe.schedule is not None,
         "stage_rates": bool(recipe.stage_rates),
     }
-    if named := [name for name, is_set in asked.items() if is_set]:
+    if named := [name for name, is_set in options.items() if is_set]:
         raise PlanError(
             f"{', '.join(named)} of the recipe: {runtime} makes its own updates, which know nothing of it; change the "
             "learning rate in .optimizer between steps, or use tdcs_train's own pipeline, which has it"
@@ -53,13 +53,13 @@ def positional(model: SplitModel, inputs: Any) -> tuple[torch.Tensor, ...]:
         if missing:
             raise ModelError(f"the mini-batch lacks the input {missing[0]}; it has {', '.join(inputs)}")
         return tuple(inputs[name] for name in model.input_names)
-    given = inputs if isinstance(inputs, tuple) else (inputs,)
-    if len(given) != len(model.inputs):
+    tensors = inputs if isinstance(inputs, tuple) else (inputs,)
+    if len(tensors) != len(model.inputs):
         raise ModelError(
-            f"the mini-batch has {len(given)} inputs, the model takes {len(model.inputs)} "
+            f"the mini-batch has {len(tensors)} inputs, the model takes {len(model.inputs)} "
             f"({', '.join(model.input_names)})"
         )
-    return given
+    return tensors
 
 
 def label_tensors(labels: Any) -> tuple[torch.Tensor, ...]:
@@ -75,11 +75,11 @@ def sliced(tensors: Sequence[torch.Tensor], *, replica: int, replicas: int) -> t
     """
     if not tensors:
         return ()
-    count = min((len(each) if each.dim() else 0 for each in tensors), default=0)
-    if count == 0 or count % replicas or any(len(each) != count for each in tensors):
+    count = min((len(tensor) if tensor.dim() else 0 for tensor in tensors), default=0)
+    if count == 0 or count % replicas or any(len(tensor) != count for tensor in tensors):
         raise PlanError(
             f"a mini-batch of {count} samples cannot be divided evenly by {replicas} (replicas of a stage, and "
             "micro-batches); give a multiple, with the samples along the first dimension of every tensor"
         )
     part = count // replicas
-    return tuple(each[replica * part : (replica + 1) * part] for each in tensors)
+    return tuple(tensor[replica * part : (replica + 1) * part] for tensor in tensors)

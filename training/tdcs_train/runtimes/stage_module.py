@@ -56,14 +56,14 @@ class StageModule(nn.Module):
         """The values that leave the stage."""
         if len(arrived) == 1 and isinstance(arrived[0], tuple):
             arrived = arrived[0]  # as DeepSpeed calls its layers
-        given = list(arrived) if self._is_first else list(arrive(self._types, *arrived))
-        values = {**self._constants, **dict(zip(self.arriving, given, strict=True))}
-        taken = [values[name] for name in self.part.takes]
+        tensors = list(arrived) if self._is_first else list(arrive(self._types, *arrived))
+        values = {**self._constants, **dict(zip(self.arriving, tensors, strict=True))}
+        arguments = [values[name] for name in self.part.takes]
         if self._recomputes and torch.is_grad_enabled():
-            made = computed_again(self.module, self.module, taken)
+            outputs = computed_again(self.module, self.module, arguments)
         else:
-            made = self.module(*taken)
-        values.update(zip(self.part.gives, made if len(self.part.gives) > 1 else (made,), strict=True))
+            outputs = self.module(*arguments)
+        values.update(zip(self.part.gives, outputs if len(self.part.gives) > 1 else (outputs,), strict=True))
         leaving = [values[name] for name in self.leaving]
         if self._is_last:
             # What they return to the caller is joined along the first dimension, which a number has not.
@@ -91,7 +91,7 @@ def loss_of_leaving(model: SplitModel, kinds: Kinds, loss: Loss) -> Loss:
             for name, tensor in zip(names, tensors, strict=True)
         }
         output = model.rebuild(
-            [values[each.name] if isinstance(each, torch.fx.Node) else each for each in model.output]
+            [values[leaf.name] if isinstance(leaf, torch.fx.Node) else leaf for leaf in model.output]
         )
         return loss(output, labels)
 
@@ -104,20 +104,20 @@ def kinds_of(model: SplitModel, inputs: Sequence[torch.Tensor]) -> Kinds:
     Raises:
         ModelError: A stage cannot be run on shapes alone, or what passes a border is no tensor.
     """
-    given = [value.detach().to("meta") for value in inputs]
-    values: dict[str, Any] = dict(zip(model.inputs, given, strict=True))
+    examples = [value.detach().to("meta") for value in inputs]
+    values: dict[str, Any] = dict(zip(model.inputs, examples, strict=True))
     for number, part in enumerate(model.parts):
         module = copy.deepcopy(part.module).to("meta")
         try:
             with torch.no_grad():
-                made = module(*(values[name] for name in part.takes))
+                outputs = module(*(values[name] for name in part.takes))
         except Exception as error:  # an operator raises anything
             raise ModelError(
                 f"the shapes that stage {number} makes cannot be found without computing them "
                 f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}), which this runtime "
                 "needs before it begins; use tdcs_train's own pipeline"
             ) from error
-        values.update(zip(part.gives, made if len(part.gives) > 1 else (made,), strict=True))
+        values.update(zip(part.gives, outputs if len(part.gives) > 1 else (outputs,), strict=True))
         _refuse_others(part, values, number)
     passed = {name for part in model.parts for name in (*part.arriving, *part.leaving)}
     return Kinds(
@@ -152,7 +152,7 @@ def _refuse_others(part: StagePart, values: Mapping[str, Any], number: int) -> N
         value = values[name]
         if isinstance(value, torch.Tensor):
             _carrier(value.dtype)
-        elif any(isinstance(each, torch.Tensor) for each in pytree.tree_leaves(value)):
+        elif any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(value)):
             raise PlanError(
                 f"{name}, a {type(value).__name__} of tensors, passes from stage {number} to the next, and this "
                 "runtime carries tensors alone; cut elsewhere (--together), or use tdcs_train's own pipeline"
@@ -210,9 +210,9 @@ class _Arrive(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, types: Sequence[torch.dtype], *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         ctx.arrived = [(value.shape, value.dtype, value.device) for value in values]
-        made = tuple(_unpacked(value, dtype) for value, dtype in zip(values, types, strict=True))
-        ctx.mark_non_differentiable(*(value for value in made if not value.is_floating_point()))
-        return made
+        tensors = tuple(_unpacked(value, dtype) for value, dtype in zip(values, types, strict=True))
+        ctx.mark_non_differentiable(*(value for value in tensors if not value.is_floating_point()))
+        return tensors
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:

@@ -48,8 +48,10 @@ class TorchPipeline:
         self.device = device_here()
         micro = recipe.settings.micro_batches
         model = split(traced_by(recipe, plan), plan.stages)
-        own = sliced(positional(model, inputs), replica=self.place.replica, replicas=self.place.own * micro)
-        kinds = kinds_of(model, own)
+        example = sliced(
+            positional(model, inputs), replica=self.place.replica, replicas=self.place.own * micro
+        )
+        kinds = kinds_of(model, example)
         again = self.place.stage in plan.recomputing
         self.stage = StageModule(model, self.place.stage, kinds, recomputes=again).to(self.device)
         self._model = model
@@ -61,7 +63,7 @@ class TorchPipeline:
             self.place.stage,
             len(plan.stages),
             self.device,
-            input_args=tuple(own) if self.place.is_first else carried(kinds, self.stage.arriving),
+            input_args=tuple(example) if self.place.is_first else carried(kinds, self.stage.arriving),
             output_args=_output_args(self.stage, kinds, self.place),
             group=groups.pipeline[self.place.replica],
         )
@@ -70,21 +72,21 @@ class TorchPipeline:
         self._schedule = _schedule(
             kind, stage, micro_batches=micro, loss=lambda leaving, rows: loss(leaving, self._labels_at(rows))
         )
-        parameters = [each for each in self.stage.parameters() if each.requires_grad]
+        parameters = [parameter for parameter in self.stage.parameters() if parameter.requires_grad]
         self.optimizer = recipe.optimizer(parameters, recipe.learning_rate) if parameters else None
         self._parameters = parameters
 
     def step(self, inputs: Any, labels: Any) -> float:
         """Trains with a mini-batch of all workers; its loss, which all workers are given."""
         place = self.place
-        given = sliced(positional(self._model, inputs), replica=place.replica, replicas=place.own)
-        count = len(given[0])
+        tensors = sliced(positional(self._model, inputs), replica=place.replica, replicas=place.own)
+        count = len(tensors[0])
         marks = sliced(label_tensors(labels), replica=place.replica, replicas=place.own)
-        self._marks = tuple(each.to(self.device) for each in marks)
+        self._marks = tuple(mark.to(self.device) for mark in marks)
         losses: list[torch.Tensor] = []
         with mended() if drops_transfers() else contextlib.nullcontext():
             if place.is_first:
-                arguments = [each.to(self.device) for each in given]
+                arguments = [tensor.to(self.device) for tensor in tensors]
                 last = {"target": torch.arange(count), "losses": losses} if place.is_last else {}
                 self._schedule.step(*arguments, **last)
             elif place.is_last:
@@ -98,8 +100,8 @@ class TorchPipeline:
         return self._mean(losses)
 
     def _labels_at(self, rows: torch.Tensor) -> Any:
-        own = tuple(each[rows] for each in self._marks)
-        return own if len(own) > 1 else own[0] if own else None
+        marks = tuple(mark[rows] for mark in self._marks)
+        return marks if len(marks) > 1 else marks[0] if marks else None
 
     def _average(self) -> None:
         if self.place.own == 1 or not self._parameters:
