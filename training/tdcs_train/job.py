@@ -43,19 +43,19 @@ def job_of(template: Any, plan: PipelinePlan, *, source: str, near: Sequence[str
     roles = spec.get("replicaSpecs")
     if not isinstance(roles, list):
         raise InputError(f"{source}: spec.replicaSpecs is missing, or no list; name the role Worker in one")
-    roles = [_mapping(each, where=f"{source}: spec.replicaSpecs[{n}]") for n, each in enumerate(roles)]
-    if [each.get("name") for each in roles] != ["Worker"]:
+    roles = [_mapping(role, where=f"{source}: spec.replicaSpecs[{n}]") for n, role in enumerate(roles)]
+    if [role.get("name") for role in roles] != ["Worker"]:
         raise InputError(
-            f"{source}: spec.replicaSpecs has the roles {', '.join(str(each.get('name')) for each in roles)}; "
+            f"{source}: spec.replicaSpecs has the roles {', '.join(str(role.get('name')) for role in roles)}; "
             "a plan needs the role Worker alone"
         )
     if spec.get("elastic"):
         raise InputError(f"{source}: spec.elastic: the workers of a plan are fixed; leave it out")
     (worker,) = roles
     plan = plan.advised
-    one = plan.best is Parallelism.ONE_WORKER
+    one_worker = plan.best is Parallelism.ONE_WORKER
     per_pod = _workers_of_a_pod(worker, plan, source=source)
-    spec["workers"] = 1 if one else plan.workers // per_pod
+    spec["workers"] = 1 if one_worker else plan.workers // per_pod
     readers = -(-plan.replicas[0] // per_pod)
     some_read = plan.best is Parallelism.PIPELINE
     datasets = _mappings(spec.get("datasets"), where=f"{source}: spec.datasets")
@@ -72,14 +72,14 @@ def job_of(template: Any, plan: PipelinePlan, *, source: str, near: Sequence[str
             dataset["readers"] = "0" if readers == 1 else f"0-{readers - 1}"
     for where, container in _containers(worker, source=source):
         variables = _mappings(container.get("env"), where=f"{where}.env")
-        variables = [each for each in variables if each.get("name") != PLAN_VARIABLE]
-        if not one:
+        variables = [variable for variable in variables if variable.get("name") != PLAN_VARIABLE]
+        if not one_worker:
             value = json.dumps(document(plan), separators=(",", ":"))
             variables.append({"name": PLAN_VARIABLE, "value": value})
         container.pop("env", None)
         if variables:
             container["env"] = variables
-    if near and not one:
+    if near and not one_worker:
         _keep_near(
             worker, near, job=_mapping(job.get("metadata"), where=f"{source}: metadata"), source=source
         )
@@ -89,7 +89,7 @@ def job_of(template: Any, plan: PipelinePlan, *, source: str, near: Sequence[str
 def _workers_of_a_pod(worker: dict[str, Any], plan: PipelinePlan, *, source: str) -> int:
     """The workers that share a pod: one for each of its GPUs, those of the innermost of several levels."""
     inner = plan.levels[0].machines if len(plan.levels) > 1 else 1
-    found = 1
+    per_pod = 1
     for where, container in _containers(worker, source=source):
         limits = _mapping(container.get("resources") or {}, where=f"{where}.resources").get("limits") or {}
         if GPU not in _mapping(limits, where=f"{where}.resources.limits"):
@@ -104,8 +104,8 @@ def _workers_of_a_pod(worker: dict[str, Any], plan: PipelinePlan, *, source: str
                 f"the plan has {plan.workers} workers, which pods of {inner} GPUs cannot have: plan without --fewer"
             )
         limits[GPU] = inner
-        found = inner
-    return found
+        per_pod = inner
+    return per_pod
 
 
 def _keep_near(worker: dict[str, Any], near: Sequence[str], *, job: dict[str, Any], source: str) -> None:
@@ -117,16 +117,18 @@ def _keep_near(worker: dict[str, Any], near: Sequence[str], *, job: dict[str, An
     affinity = _mapping(pod.setdefault("affinity", {}), where=f"{source}: affinity of the template")
     beside = _mapping(affinity.setdefault("podAffinity", {}), where=f"{source}: podAffinity of the template")
     wishes = beside.setdefault("preferredDuringSchedulingIgnoredDuringExecution", [])
-    own = {"matchLabels": {JOB_LABEL: name}}
-    kept = [each for each in wishes if (each.get("podAffinityTerm") or {}).get("labelSelector") != own]
-    made = [
+    selector = {"matchLabels": {JOB_LABEL: name}}
+    user_terms = [
+        term for term in wishes if (term.get("podAffinityTerm") or {}).get("labelSelector") != selector
+    ]
+    near_terms = [
         {
             "weight": max(1, MOST_WEIGHT // 2**number),
-            "podAffinityTerm": {"topologyKey": label, "labelSelector": own},
+            "podAffinityTerm": {"topologyKey": label, "labelSelector": selector},
         }
         for number, label in enumerate(near)
     ]
-    beside["preferredDuringSchedulingIgnoredDuringExecution"] = [*kept, *made]
+    beside["preferredDuringSchedulingIgnoredDuringExecution"] = [*user_terms, *near_terms]
 
 
 def _containers(worker: dict[str, Any], *, source: str) -> list[tuple[str, dict[str, Any]]]:
@@ -138,7 +140,9 @@ def _containers(worker: dict[str, Any], *, source: str) -> list[tuple[str, dict[
     if not isinstance(containers, list) or not containers:
         raise InputError(f"{where}.spec.containers: there is none")
     places = [f"{where}.spec.containers[{n}]" for n in range(len(containers))]
-    return [(place, _mapping(each, where=place)) for place, each in zip(places, containers, strict=True)]
+    return [
+        (place, _mapping(container, where=place)) for place, container in zip(places, containers, strict=True)
+    ]
 
 
 def _mappings(value: Any, *, where: str) -> list[dict[str, Any]]:
@@ -147,7 +151,7 @@ def _mappings(value: Any, *, where: str) -> list[dict[str, Any]]:
         return []
     if not isinstance(value, list):
         raise InputError(f"{where} is no list")
-    return [_mapping(each, where=f"{where}[{n}]") for n, each in enumerate(value)]
+    return [_mapping(entry, where=f"{where}[{n}]") for n, entry in enumerate(value)]
 
 
 def _mapping(value: Any, *, where: str) -> dict[str, Any]:

@@ -78,7 +78,7 @@ class Runtime:
         writer = self._thread(producer.task)
         for task in self.plan.consumers[name]:
             consumer = self.actors[task.name]
-            end = next(each for each in consumer.inputs if each.name == name)
+            end = next(end for end in consumer.inputs if end.name == name)
             reader = self._thread(task)
             output.consumers.append((reader.post_from(writer), consumer.on_register, consumer.on_end, end))
             end.post_return = writer.post_from(reader)
@@ -112,16 +112,16 @@ class Runtime:
         until = None if timeout is None else monotonic() + timeout
         since: dict[ActorThread, tuple[Actor | None, int, float]] = {}
         while True:
-            left = patience / 4 if until is None else min(patience / 4, until - monotonic())
-            if left <= 0 or self._over.wait(left):
+            pause = patience / 4 if until is None else min(patience / 4, until - monotonic())
+            if pause <= 0 or self._over.wait(pause):
                 return self._over.is_set()
             for thread in self._threads.values():
                 actor, now = thread.acting, monotonic()
                 acts = actor.acts if actor is not None else 0
-                seen = since.get(thread)
-                if seen is None or seen[:2] != (actor, acts):
+                previous = since.get(thread)
+                if previous is None or previous[:2] != (actor, acts):
                     since[thread] = (actor, acts, now)
-                elif actor is not None and now - seen[2] >= patience:
+                elif actor is not None and now - previous[2] >= patience:
                     self._stuck.add(thread)
                     self._end_with(
                         TimeoutError(f"its act {acts} has not returned for {patience:g} s"), actor.task.name

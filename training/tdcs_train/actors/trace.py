@@ -45,23 +45,23 @@ def critical_path(records: Records, *, last: Cause, since: int) -> dict[str, flo
     """
     index = {name: {act.number: act for act in acts} for name, acts in records.items()}
     parts = dict.fromkeys(records, 0.0)
-    found = index.get(last[0], {}).get(last[1])
-    name, upto = last[0], found.ended if found else since
-    while found is not None and upto > since:
+    record = index.get(last[0], {}).get(last[1])
+    name, upto = last[0], record.ended if record else since
+    while record is not None and upto > since:
         cause = None
-        if found.cause is not None and found.cause[0] in index:
-            cause = index[found.cause[0]].get(found.cause[1])
+        if record.cause is not None and record.cause[0] in index:
+            cause = index[record.cause[0]].get(record.cause[1])
         begin = since if cause is None else max(min(cause.ended, upto), since)
         parts[name] += (upto - begin) / 1e9
         upto = begin
-        if found.cause is not None:
-            name = found.cause[0]
-        found = cause
+        if record.cause is not None:
+            name = record.cause[0]
+        record = cause
     return parts
 
 
 def _threads(plan: ActorPlan) -> dict[int, list[str]]:
-    found: dict[int, list[str]] = {}
+    tasks: dict[int, list[str]] = {}
     for task in plan.tasks:
-        found.setdefault(task.thread, []).append(task.name)
-    return found
+        tasks.setdefault(task.thread, []).append(task.name)
+    return tasks

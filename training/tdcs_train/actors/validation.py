@@ -32,13 +32,13 @@ def check(plan: ActorPlan) -> None:
 
 
 def _check_names(plan: ActorPlan) -> None:
-    for what, names in (
+    for kind, names in (
         ("actors", [task.name for task in plan.tasks]),
         ("registers", [spec.name for task in plan.tasks for spec in task.produces]),
     ):
         twice = {name for name in names if names.count(name) > 1}
         if twice:
-            raise InputError(f"two {what} have the name {min(twice)}; names must differ")
+            raise InputError(f"two {kind} have the name {min(twice)}; names must differ")
     for task in plan.tasks:
         for name in task.consumes:
             if name not in plan.registers:
@@ -106,17 +106,17 @@ def _acts_of_a_period(plan: ActorPlan) -> dict[str, int]:
                     if Kind.INPUT_WISE in (producer.kind, consumer.kind):
                         continue
                     ratio = Fraction(_rates(producer)[1], _rates(consumer)[0])
-                    for known, other, factor in (
+                    for counted, neighbour, factor in (
                         (producer, consumer, ratio),
                         (consumer, producer, 1 / ratio),
                     ):
-                        if known.name not in group:
+                        if counted.name not in group:
                             continue
-                        wanted = group[known.name] * factor
-                        if other.name not in group:
-                            group[other.name] = wanted
-                            waiting.append(other)
-                        elif group[other.name] != wanted:
+                        count = group[counted.name] * factor
+                        if neighbour.name not in group:
+                            group[neighbour.name] = count
+                            waiting.append(neighbour)
+                        elif group[neighbour.name] != count:
                             raise InputError(
                                 f"the register {name} is made by {producer.name} and used by {consumer.name} at "
                                 "different rates, by another way between the two; check their times"
@@ -131,19 +131,19 @@ def _check_progress(plan: ActorPlan, periods: dict[str, int]) -> None:
 
     Producers may act as many periods more as registers lag.
     """
-    wanted = {name: count * plan.by_name[name].times for name, count in periods.items()}
+    targets = {name: count * plan.by_name[name].times for name, count in periods.items()}
     lag = sum(spec.lag for spec in plan.registers.values())
-    most = {name: count * (1 + lag) for name, count in wanted.items()}
+    most = {name: count * (1 + lag) for name, count in targets.items()}
     if sum(most.values()) > MOST_ACTS:
         raise InputError(
             f"a period of the plan has {sum(most.values())} acts, more than {MOST_ACTS}; repeat less"
         )
     counts = {name: spec.count for name, spec in plan.registers.items()}
     trial = _Trial(plan, counts)
-    while not trial.run(wanted, most=most):
+    while not trial.run(targets, most=most):
         blocked = trial.blocked(most)
         if not blocked:
-            stuck = min(name for name in wanted if trial.acts[name] < wanted[name])
+            stuck = min(name for name in targets if trial.acts[name] < targets[name])
             raise InputError(
                 f"the actor {stuck} never gets its inputs; a cycle of the plan has too few initial credits"
             )
@@ -229,7 +229,7 @@ class _Trial:
 
     def _give_back(self, name: str, task: Task) -> None:
         place = self.taken[name, task.name] - (
-            min(self.taken[name, each.name] for each in self.plan.consumers[name])
+            min(self.taken[name, consumer.name] for consumer in self.plan.consumers[name])
         )
         self.taken[name, task.name] += 1
         self.holders[name][place] -= 1

@@ -76,7 +76,7 @@ def command(
         make: Callable[..., Outcome] = optimise_model
     else:
         make = functools.partial(compile_model, backends=backends)
-    made = make(
+    outcome = make(
         model,
         target=target,
         output=output,
@@ -87,14 +87,14 @@ def command(
         tolerance=tolerance,
     )
     if as_json:
-        found = {"built": made.built, "location": made.location, "seconds": round(made.seconds, 3)}
-        if made.built:
-            found["opened"] = made.opened
-        if made.difference is not None:
-            found["difference"] = made.difference
-        click.echo(msgspec.json.encode({**found, "manifest": made.manifest}).decode())
+        summary = {"built": outcome.built, "location": outcome.location, "seconds": round(outcome.seconds, 3)}
+        if outcome.built:
+            summary["opened"] = outcome.opened
+        if outcome.difference is not None:
+            summary["difference"] = outcome.difference
+        click.echo(msgspec.json.encode({**summary, "manifest": outcome.manifest}).decode())
     else:
-        click.echo(_summary(made))
+        click.echo(_summary(outcome))
 
 
 LARGEST_SIZE = 2**31 - 1

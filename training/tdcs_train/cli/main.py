@@ -45,8 +45,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return super().get_command(ctx, cmd_name)
-        found = getattr(importlib.import_module(COMMANDS[cmd_name][0]), "command", None)
-        return found if isinstance(found, click.Command) else None
+        attribute = getattr(importlib.import_module(COMMANDS[cmd_name][0]), "command", None)
+        return attribute if isinstance(attribute, click.Command) else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of subcommands, without importing any of them."""

@@ -221,8 +221,8 @@ def _write_job(template: Path, plan: PipelinePlan, output: Path | None, near: tu
         raise InputError(f"{template} is nested too deeply to be read") from error
     jobs = [
         number
-        for number, each in enumerate(documents)
-        if isinstance(each, dict) and each.get("kind") == "TrainingJob"
+        for number, content in enumerate(documents)
+        if isinstance(content, dict) and content.get("kind") == "TrainingJob"
     ]
     if len(jobs) != 1:
         raise InputError(f"{template} has {len(jobs)} documents of kind TrainingJob; it must have one")

@@ -134,7 +134,7 @@ def command(
         facts = {"batch": str(batch), "seed": str(seed), "epochs": str(epochs)}
         membership = membership_from(_variables(), facts=facts, timeout=timeout)
         workers = membership.world_size
-        given = read_plan(plan, workers=workers) if plan else plan_from(os.environ, workers=workers)
+        stage_plan = read_plan(plan, workers=workers) if plan else plan_from(os.environ, workers=workers)
         settings = Settings(
             mode="flush" if mode == "flush" else "stash", micro_batches=micro_batches, clip_norm=clip_norm
         )
@@ -153,7 +153,7 @@ def command(
                 profile_steps=profile_steps,
                 link_seconds=link_seconds,
             )
-            code = session.run(script, options, given, membership, say=session.printed)
+            code = session.run(script, options, stage_plan, membership, say=session.printed)
     except InputError as error:
         click.echo(f"Error: {error}", err=True)
         code = exit_code(error)

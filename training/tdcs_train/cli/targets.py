@@ -18,8 +18,8 @@ def command(as_json: bool) -> None:
     best = node.targets[0].name if node.targets else None
     missing = {target.name: sorted(target.features - node.features) for target in TARGETS}
     if as_json:
-        found = {"machine": node.machine, "best": best, "tvm": node.tvm, "backends": names()}
-        click.echo(json.dumps({**found, "missing": missing, "features": sorted(node.features)}))
+        summary = {"machine": node.machine, "best": best, "tvm": node.tvm, "backends": names()}
+        click.echo(json.dumps({**summary, "missing": missing, "features": sorted(node.features)}))
         return
     click.echo(f"this node: {best or f'{node.machine}, for which there is no target'}")
     for target in TARGETS:
@@ -30,8 +30,10 @@ def command(as_json: bool) -> None:
     click.echo(f"TVM: {node.tvm or 'not installed'}")
     for name in names():
         try:
-            lacking = [each.package for each in find(name).libraries if not node.has_library(each.soname)]
-            state = f"needs the Debian package {', '.join(lacking)}" if lacking else "ready"
+            packages = [
+                library.package for library in find(name).libraries if not node.has_library(library.soname)
+            ]
+            state = f"needs the Debian package {', '.join(packages)}" if packages else "ready"
         except InputError as error:
             state = str(error)
         click.echo(f"  back end {name}: {state}")

@@ -108,12 +108,12 @@ def measure(
         raise line.gone(error) from error
     finally:
         line.close()
-    taken = float(received["seconds"])
-    if not received["bytes"] or taken <= 0:
+    duration = float(received["seconds"])
+    if not received["bytes"] or duration <= 0:
         raise PeerError(f"{peer} received nothing in {seconds:g} s; measure for longer (--seconds)")
     return LinkRate(
         source=source,
         target=target,
-        bytes_per_second=float(received["bytes"]) / taken,
+        bytes_per_second=float(received["bytes"]) / duration,
         latency_seconds=statistics.median(trips) / 2,
     )

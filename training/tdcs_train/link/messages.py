@@ -49,20 +49,20 @@ class Line:
                 raise PeerError(f"{self.peer} does not speak the protocol of tdcs-train link")
         raw, _, self._rest = self._rest.partition(b"\n")
         try:
-            said = json.loads(raw)
+            message = json.loads(raw)
         except ValueError as error:
             raise PeerError(f"{self.peer} does not speak the protocol of tdcs-train link") from error
-        if not isinstance(said, dict) or said.get("version") != VERSION:
-            found = said.get("version") if isinstance(said, dict) else None
+        if not isinstance(message, dict) or message.get("version") != VERSION:
+            version = message.get("version") if isinstance(message, dict) else None
             raise PeerError(
-                f"{self.peer} speaks version {found} of the protocol of tdcs-train link, this worker version "
+                f"{self.peer} speaks version {version} of the protocol of tdcs-train link, this worker version "
                 f"{VERSION}; use the same tdcs-train at all workers"
             )
-        if "error" in said:
-            raise PeerError(f"{self.peer} has failed: {said['error']}")
-        if missing := [field for field in needed if field not in said]:
+        if "error" in message:
+            raise PeerError(f"{self.peer} has failed: {message['error']}")
+        if missing := [field for field in needed if field not in message]:
             raise PeerError(f"{self.peer} sent no {missing[0]}, which means nothing")
-        return said
+        return message
 
     def gone(self, error: OSError) -> PeerError:
         """The error for a connection that failed."""

@@ -78,14 +78,14 @@ def _welcome(job: Job, lines: dict[int, Line], addresses: dict[int, tuple[str, i
     stranger = ""
     with listener:
         while missing := [str(rank) for rank in range(1, job.world_size) if rank not in lines]:
-            rest = deadline - time.monotonic()
-            if rest <= 0:
-                seen = f"; turned away: {stranger}" if stranger else ""
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                suffix = f"; turned away: {stranger}" if stranger else ""
                 raise PeerError(
                     f"worker {', '.join(missing)} of {job.world_size} did not come within {job.timeout:g} s; start "
-                    f"tdcs-train link in every pod of the job{seen}"
+                    f"tdcs-train link in every pod of the job{suffix}"
                 )
-            listener.settimeout(rest)
+            listener.settimeout(remaining)
             try:
                 connection, (host, *_) = listener.accept()
             except TimeoutError:
@@ -93,15 +93,19 @@ def _welcome(job: Job, lines: dict[int, Line], addresses: dict[int, tuple[str, i
             host = caller(host)
             line = Line(connection, peer=f"a caller from {host}", timeout=min(job.timeout, 5.0))
             try:
-                said = line.hear("rank", "port", "world_size")
+                greeting = line.hear("rank", "port", "world_size")
             except PeerError as error:
                 stranger = str(error)
                 line.close()
                 continue
-            rank = said["rank"]
-            if rank in lines or rank not in range(1, job.world_size) or said["world_size"] != job.world_size:
+            rank = greeting["rank"]
+            if (
+                rank in lines
+                or rank not in range(1, job.world_size)
+                or greeting["world_size"] != job.world_size
+            ):
                 message = (
-                    f"{line.peer} says that it is worker {rank} of {said['world_size']}; expected is each of 1 to "
+                    f"{line.peer} says that it is worker {rank} of {greeting['world_size']}; expected is each of 1 to "
                     f"{job.world_size - 1} of {job.world_size} once"
                 )
                 line.say(error=message)
@@ -109,7 +113,7 @@ def _welcome(job: Job, lines: dict[int, Line], addresses: dict[int, tuple[str, i
                 raise PeerError(message)
             connection.settimeout(job.timeout + 60)
             line.peer = f"worker {rank} ({host})"
-            lines[rank], addresses[rank] = line, (host, int(said["port"]))
+            lines[rank], addresses[rank] = line, (host, int(greeting["port"]))
 
 
 def _follow(job: Job, own_port: int, seconds: float) -> list[LinkRate]:

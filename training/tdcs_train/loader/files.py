@@ -49,8 +49,8 @@ def epoch_order(count: int, *, seed: int, epoch: int, rank: int, world_size: int
     from epoch to epoch.
     """
     order = numpy.random.default_rng([seed, epoch]).permutation(count) if shuffle else numpy.arange(count)
-    own: list[int] = order[: count - count % world_size][rank::world_size].tolist()
-    return own
+    places: list[int] = order[: count - count % world_size][rank::world_size].tolist()
+    return places
 
 
 def read_file(path: str, target: memoryview) -> int:

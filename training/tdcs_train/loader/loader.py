@@ -112,8 +112,8 @@ class Loader:
 
     def __len__(self) -> int:
         """Batches of an epoch of this worker."""
-        own = len(self._samples) // self._world_size
-        return own // self.batch if self._drop_last else -(-own // self.batch)
+        count = len(self._samples) // self._world_size
+        return count // self.batch if self._drop_last else -(-count // self.batch)
 
     @property
     def memory_bytes(self) -> int:
@@ -266,7 +266,7 @@ class _Look:
 
 def _next(hand_over: stages.HandOver, runtime: Runtime) -> tuple[Register, Callable[[], None]]:
     """The next batch, and what to call when it has been used."""
-    asked = time.monotonic_ns()
+    start = time.monotonic_ns()
     while True:
         try:
             offer = hand_over.queue.get(timeout=0.2)
@@ -274,7 +274,7 @@ def _next(hand_over: stages.HandOver, runtime: Runtime) -> tuple[Register, Calla
             _await_end(runtime, timeout=0)
             continue
         # A batch that was there before it was asked for had to wait for the training on the one before.
-        after = (TRAIN, offer.number - 1) if offer.number and offer.offered < asked else None
+        after = (TRAIN, offer.number - 1) if offer.number and offer.offered < start else None
         return offer.register, partial(offer.done, started=time.monotonic_ns(), after=after)
 
 

@@ -90,8 +90,8 @@ class DecoderProcesses:
 def _work(
     end: Connection, others: list[Connection], decode: Decode, shape: tuple[int, ...], memory: mmap.mmap
 ) -> None:
-    for other in others:
-        other.close()  # else this process would keep them open, and its siblings never see their end
+    for sibling in others:
+        sibling.close()  # else this process would keep them open, and its siblings never see their end
     view = memoryview(memory)
     size = int(numpy.prod(shape))
     while True:

@@ -37,10 +37,10 @@ def sampling(samples: Sequence[Sample], order: Sequence[int], chunk: int) -> Ker
     """A source of the files of an epoch, `chunk` of them at a time."""
 
     def kernel(inputs: Registers, outputs: Registers, number: int) -> End | None:
-        own = order[number * chunk : (number + 1) * chunk]
-        if not own:
+        places = order[number * chunk : (number + 1) * chunk]
+        if not places:
             return END
-        outputs["sample"].value = Chunk(tuple(samples[place] for place in own))
+        outputs["sample"].value = Chunk(tuple(samples[place] for place in places))
         return None
 
     return kernel
