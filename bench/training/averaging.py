@@ -86,13 +86,13 @@ def main() -> None:
                 steps=options.steps,
                 rounds=options.rounds,
             )
-            others = read("averaging")[1] if exists("averaging") else []
-            others = [
-                each
-                for each in others
-                if (each["profile"], each["averaging over computation"]) != (name, ratio)
+            records = read("averaging")[1] if exists("averaging") else []
+            records = [
+                record
+                for record in records
+                if (record["profile"], record["averaging over computation"]) != (name, ratio)
             ]
-            keep("averaging", [*others, row])
+            keep("averaging", [*records, row])
 
 
 if __name__ == "__main__":

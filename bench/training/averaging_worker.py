@@ -46,8 +46,8 @@ class Asleep(nn.Module):
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         back = self.layer.backward_ms / 1000
-        found: torch.Tensor = _Slept.apply(values, self.weight.view(-1), self.layer.forward_ms / 1000, back)
-        return found
+        output: torch.Tensor = _Slept.apply(values, self.weight.view(-1), self.layer.forward_ms / 1000, back)
+        return output
 
 
 def model(share: float) -> nn.Module:
@@ -88,18 +88,18 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", timeout=datetime.timedelta(seconds=120))
-    made = [DistributedDataParallel(model(options.share)) for _ in range(2)]
-    plain, urgent = (torch.optim.SGD(each.parameters(), lr=0.1, momentum=0.9) for each in made)
-    averaging = PriorityAveraging(made[1], urgent)
+    networks = [DistributedDataParallel(model(options.share)) for _ in range(2)]
+    plain, urgent = (torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9) for network in networks)
+    averaging = PriorityAveraging(networks[1], urgent)
     for number in range(-1, options.rounds):  # the first is to see the order of use, and to fill buffers
         for way in ("plain", "priority") if number % 2 else ("priority", "plain"):
             distributed.barrier()
             begin = time.monotonic()
             if way == "plain":
-                loss = steps(made[0], plain, count=options.steps)
+                loss = steps(networks[0], plain, count=options.steps)
             else:
                 averaging._use.__enter__()
-                loss = steps_by_priority(made[1], averaging, count=options.steps)
+                loss = steps_by_priority(networks[1], averaging, count=options.steps)
                 averaging._use.__exit__(None, None, None)
             seconds = (time.monotonic() - begin) / options.steps
             if number >= 0 and distributed.get_rank() == 0:

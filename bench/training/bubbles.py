@@ -62,7 +62,7 @@ def worker(way: str, count: int) -> None:
     model = nn.Sequential(*(Sleeper() for _ in range(STAGES)))
     stages = tuple((f"node{2 + stage}",) for stage in range(STAGES))
     plan = StagePlan(stages, (1,) * STAGES, AHEAD.get(way, 0))
-    found: dict[str, float] = {}
+    figures: dict[str, float] = {}
     leaves = [str(stage) for stage in range(STAGES)]
     rank = int(os.environ["RANK"])
 
@@ -94,15 +94,15 @@ def worker(way: str, count: int) -> None:
         with Pipeline(recipe, plan, membership_from(facts={}, timeout=60)) as pipeline:
             steps = count if way in AHEAD else count // MICRO
             item = (torch.ones(1, 4), torch.zeros(1, 4))
-            own = iter([item] * (count + MICRO)) if pipeline.is_first else None
-            pipeline.train(own, count=MICRO if way in AHEAD else 1)
-            seconds = pipeline.train(own, count=steps).seconds
+            items = iter([item] * (count + MICRO)) if pipeline.is_first else None
+            pipeline.train(items, count=MICRO if way in AHEAD else 1)
+            seconds = pipeline.train(items, count=steps).seconds
             ends = [event.end for event in pipeline.worker.events if event.act.direction == "backward"]
             if way in AHEAD:  # without what fills it, and what has no forward before it any more
                 full = ends[2 * STAGES : -2 * STAGES]
-                found["full_seconds"] = (full[-1] - full[0]) / (len(full) - 1)
+                figures["full_seconds"] = (full[-1] - full[0]) / (len(full) - 1)
     if rank == 0:
-        print(json.dumps({"way": way, "batches": count, "seconds": seconds, **found}), flush=True)
+        print(json.dumps({"way": way, "batches": count, "seconds": seconds, **figures}), flush=True)
 
 
 def workers(way: str, count: int) -> None:

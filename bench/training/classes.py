@@ -44,8 +44,8 @@ class Program:
         line = self._process.stdout.readline()
         if not line:
             sys.exit(f"a program of the benchmark ended with {self._process.wait(10)}")
-        found: dict[str, Any] = json.loads(line)
-        return found
+        message: dict[str, Any] = json.loads(line)
+        return message
 
     def end(self) -> None:
         assert self._process.stdin is not None
@@ -67,8 +67,8 @@ def seconds(server: Program, workers: list[Program], *, busy: bool) -> float:
     sent = workers[0].answer()["sent"]
     arrived: dict[int, float] = {}
     for _ in range(1 + busy):
-        found = server.answer()
-        arrived[found["worker"]] = found["arrived"]
+        message = server.answer()
+        arrived[message["worker"]] = message["arrived"]
     return float(arrived[0] - sent)
 
 

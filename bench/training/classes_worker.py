@@ -25,7 +25,7 @@ def channel_of(
     """The server's end of a worker."""
     memory = memoryview(bytearray(size))
     return Channel(
-        [sockets[each] for each in sorted(sockets)],
+        [sockets[number] for number in sorted(sockets)],
         peer=f"worker {rank}",
         tensors=Tensors(
             place=lambda _: memory,
@@ -37,14 +37,14 @@ def channel_of(
 
 def serve(sizes: list[int]) -> None:
     """Prints when the tensor of a worker is there, until its input ends."""
-    found: list[dict[int, socket.socket]] = [{} for _ in sizes]
+    by_worker: list[dict[int, socket.socket]] = [{} for _ in sizes]
     arrived: queue.SimpleQueue[tuple[int, float]] = queue.SimpleQueue()
     with socket.create_server(("", PORT)) as listener:
-        while any(len(each) <= CONTROL for each in found):
+        while any(len(by_class) <= CONTROL for by_class in by_worker):
             connection, _ = listener.accept()
             hello = greeting(connection, peer="a worker")
-            found[hello["worker"]][hello["class"]] = connection
-    channels = [channel_of(rank, sockets, sizes[rank], arrived) for rank, sockets in enumerate(found)]
+            by_worker[hello["worker"]][hello["class"]] = connection
+    channels = [channel_of(rank, sockets, sizes[rank], arrived) for rank, sockets in enumerate(by_worker)]
     say(ready=True)
     while not all(channel.peer_done for channel in channels):
         try:
@@ -72,8 +72,8 @@ def send(rank: int, host: str, size: int) -> None:
 
 
 def main() -> None:
-    what, *words = sys.argv[1:]
-    if what == "serve":
+    role, *words = sys.argv[1:]
+    if role == "serve":
         serve([int(word) for word in words])
     else:
         send(int(words[0]), words[1], int(words[2]))

@@ -41,10 +41,10 @@ class _Port:
 def hosts(count: int, *, bits_per_second: float, latency: float) -> Iterator[list[Host]]:
     """`count` namespaces, each with a link of that rate in both directions; a packet arrives `latency` later."""
     stem = f"tdcs-delay-{os.getpid()}"
-    made = [Host(f"{stem}-{number}", f"10.78.0.{number + 1}") for number in range(count)]
+    machines = [Host(f"{stem}-{number}", f"10.78.0.{number + 1}") for number in range(count)]
     ports: list[_Port] = []
     try:
-        for number, host in enumerate(made):
+        for number, host in enumerate(machines):
             ports.append(_Port(_device(host, f"td{os.getpid()}n{number}")))
         threads = [
             threading.Thread(target=work, args=(ports, number, bits_per_second / 8, latency), daemon=True)
@@ -53,11 +53,11 @@ def hosts(count: int, *, bits_per_second: float, latency: float) -> Iterator[lis
         ]
         for thread in threads:
             thread.start()
-        yield made
+        yield machines
     finally:
         for port in ports:
             port.waiting.put(None)
-        for host in made:
+        for host in machines:
             subprocess.run(["ip", "netns", "delete", host.namespace], capture_output=True, check=False)
         for port in ports:
             os.close(port.descriptor)

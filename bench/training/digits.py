@@ -56,25 +56,25 @@ def pair(way: str, seed: int, *, epochs: int) -> dict[str, Any]:
 
 def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """A row for each way over all seeds."""
-    found = []
+    summaries = []
     for way in WAYS:
-        own = [row for row in rows if row["way"] == way]
-        if any(row["epochs"] is None for row in own):
-            sys.exit(f"{way} did not come to 97 % in the epochs given: {own}")
+        runs = [row for row in rows if row["way"] == way]
+        if any(row["epochs"] is None for row in runs):
+            sys.exit(f"{way} did not come to 97 % in the epochs given: {runs}")
         beside = [row for row in rows if row["way"] == WAYS[0]]
-        epochs, seconds = (statistics.mean(row[each] for row in own) for each in ("epochs", "seconds"))
-        found.append(
+        epochs, seconds = (statistics.mean(row[column] for row in runs) for column in ("epochs", "seconds"))
+        summaries.append(
             {
                 "way": way,
                 "epochs to 97 % (mean)": round(epochs, 3),
-                "by seed": ", ".join(f"{row['epochs']:.2f}" for row in own),
+                "by seed": ", ".join(f"{row['epochs']:.2f}" for row in runs),
                 "seconds (mean)": round(seconds, 2),
                 "epochs over data parallel": round(
                     epochs / statistics.mean(row["epochs"] for row in beside), 3
                 ),
             }
         )
-    return found
+    return summaries
 
 
 def main() -> None:

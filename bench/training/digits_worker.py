@@ -57,8 +57,8 @@ class Digits:
 
 def fresh(seed: int) -> nn.Module:
     torch.manual_seed(seed)
-    made: nn.Module = network(image_size=28, classes=10, hidden=64)
-    return made
+    model: nn.Module = network(image_size=28, classes=10, hidden=64)
+    return model
 
 
 def sgd(parameters: list[nn.Parameter], rate: float) -> torch.optim.Optimizer:
@@ -82,12 +82,12 @@ def data_parallel(seed: int, rank: int, epochs: int) -> Clock:
     clock, digits = Clock(), Digits(seed)
     net = DistributedDataParallel(fresh(seed))
     optimizer = sgd(list(net.parameters()), RATE)
-    own = (batch for number, batch in enumerate(digits.batches(UPDATE // 2)) if number % 2 == rank)
+    batches = (batch for number, batch in enumerate(digits.batches(UPDATE // 2)) if number % 2 == rank)
     while clock.right < GOAL and clock.updates < epochs * TRAINED // UPDATE:
         distributed.barrier()
         begin = time.monotonic()
         for _ in range(EVERY):
-            images, labels = next(own)
+            images, labels = next(batches)
             optimizer.zero_grad()
             loss(net(images), labels).backward()
             optimizer.step()
@@ -105,9 +105,9 @@ def pipeline(way: str, seed: int, rank: int, epochs: int) -> Clock:
     recipe = Recipe(model=fresh(seed), loss=loss, optimizer=sgd, learning_rate=RATE, settings=settings)
     folder = Path("/results") / f"{way}-{seed}"
     with Pipeline(recipe, PLAN, membership_from(facts={}, timeout=60)) as running:
-        own = digits.batches(UPDATE if way == "stash" else UPDATE // MICRO) if running.is_first else None
+        batches = digits.batches(UPDATE if way == "stash" else UPDATE // MICRO) if running.is_first else None
         while clock.right < GOAL and clock.updates < epochs * TRAINED // UPDATE:
-            clock.seconds += running.train(own, count=EVERY).seconds
+            clock.seconds += running.train(batches, count=EVERY).seconds
             clock.updates += EVERY
             running.save(folder)
             parts = [checkpoint.load(folder, stage=s, step=running.done) for s in (0, 1)]

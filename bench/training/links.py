@@ -71,8 +71,8 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
                 )
                 for rank, host in enumerate(hosts)
             ]
-            found = processes.answers(programs, within=900)
-            ways = {row["way"]: row for row in found}
+            answers = processes.answers(programs, within=900)
+            ways = {row["way"]: row for row in answers}
             link = ways.pop("link")["bytes_per_second"]
             then = parse(ways.pop("profile")["text"])
             rows.append(judged(then, link=link, ratio=ratio, ways=ways, samples=options.samples))
@@ -84,12 +84,12 @@ def judged(
     graph: Graph, *, link: float, ratio: float, ways: dict[str, dict[str, Any]], samples: int
 ) -> dict[str, Any]:
     """What the planner chose for the measured link, against what was measured."""
-    asked = Options(levels=(Level(machines=2, bandwidth=link),), fewer=True)
-    found = plan_pipeline(graph, asked)
-    plan = document(found)
+    options = Options(levels=(Level(machines=2, bandwidth=link),), fewer=True)
+    pipeline = plan_pipeline(graph, options)
+    plan = document(pipeline)
     stages = plan["stages"]
-    chosen = found.best.value
-    if found.best is Parallelism.PIPELINE:
+    chosen = pipeline.best.value
+    if pipeline.best is Parallelism.PIPELINE:
         chosen = f"cut {len(stages[0]['nodes'])}"
     deeper = {way: ways.pop(way) for way in list(ways) if way.endswith(AHEAD)}
     speeds = {way: row["samples_per_second"] for way, row in ways.items()}
@@ -97,14 +97,14 @@ def judged(
     measured = ways[chosen].get("full_seconds", samples / speeds[chosen])
     ahead: dict[str, Any] = {}
     if chosen + AHEAD in deeper:
-        taken = deeper[chosen + AHEAD]["full_seconds"]
-        expected = document(plan_pipeline(graph, replace(asked, ahead=1)))["expectedSeconds"]
+        measured_seconds = deeper[chosen + AHEAD]["full_seconds"]
+        expected = document(plan_pipeline(graph, replace(options, ahead=1)))["expectedSeconds"]
         ahead = {
             "ahead_speed": deeper[chosen + AHEAD]["samples_per_second"],
             "ahead_expected_seconds": round(expected, 4),
-            "ahead_measured_seconds": round(taken, 4),
-            "bottleneck_of_ahead_measured": round(plan["bottleneckSeconds"] / taken, 3),
-            "expected_of_ahead_measured": round(expected / taken, 3),
+            "ahead_measured_seconds": round(measured_seconds, 4),
+            "bottleneck_of_ahead_measured": round(plan["bottleneckSeconds"] / measured_seconds, 3),
+            "expected_of_ahead_measured": round(expected / measured_seconds, 3),
         }
     return {
         "sync_over_compute": ratio,

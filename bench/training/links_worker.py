@@ -130,9 +130,9 @@ def pipeline(samples: int, steps: int, plan: StagePlan, membership: Membership) 
     """The speed from empty to empty, the seconds of a mini-batch while the pipeline is full, and those computed."""
     recipe = Recipe(model=model(), loss=cross_entropy, optimizer=sgd, learning_rate=RATE)
     with Pipeline(recipe, plan, membership) as running:
-        own = endless(samples) if running.is_first else None
-        running.train(own, count=4)
-        summary = running.train(own, count=steps)
+        batches = endless(samples) if running.is_first else None
+        running.train(batches, count=4)
+        summary = running.train(batches, count=steps)
         backwards = [event.end for event in running.worker.events if event.act.direction == "backward"]
     # The first backward waits for the pipeline to fill. No forward stands before the last one: that takes less.
     full = backwards[1:-1]
@@ -185,8 +185,8 @@ def main() -> None:
             name = f"cut {cut}, one ahead" if ahead else f"cut {cut}"
             ways[name] = pipeline(options.samples, options.steps, plan, meeting)
     if rank == 0:
-        for way, found in ways.items():
-            print(json.dumps({"way": way, **found}), flush=True)
+        for way, figures in ways.items():
+            print(json.dumps({"way": way, **figures}), flush=True)
     distributed.destroy_process_group()
 
 

@@ -72,8 +72,8 @@ def inside(folder: Path, *, size: int) -> None:
     with contextlib.ExitStack() as stack:
         samples, _ = find_images(folder)
         # made before any thread: its decoders are forked
-        own = Loader(samples, batch=BATCH, shape=SHAPE, decoders=DECODERS)
-        stack.callback(own.close)
+        tdcs_loader = Loader(samples, batch=BATCH, shape=SHAPE, decoders=DECODERS)
+        stack.callback(tdcs_loader.close)
         theirs = DataLoader(
             Files(samples), batch_size=BATCH, shuffle=True, num_workers=DECODERS, drop_last=True,
             persistent_workers=True,
@@ -81,28 +81,28 @@ def inside(folder: Path, *, size: int) -> None:
         rates: dict[str, list[float]] = {"tdcs_train.loader": [], "torch DataLoader": []}
         for turn in range(ROUNDS + 1):
             # Made when its turn has come: DataLoader reads ahead as soon as it has an iterator.
-            for which, loader in (("tdcs_train.loader", own), ("torch DataLoader", theirs)):
+            for name, loader in (("tdcs_train.loader", tdcs_loader), ("torch DataLoader", theirs)):
                 begin, count = time.monotonic(), 0
-                for batch in own.epoch(turn) if loader is own else theirs:
+                for batch in tdcs_loader.epoch(turn) if loader is tdcs_loader else theirs:
                     count += len(batch.images if isinstance(batch, Batch) else batch[0])
                 if turn:
-                    rates[which].append(count / (time.monotonic() - begin))
-        medians = {which: statistics.median(found) for which, found in rates.items()}
+                    rates[name].append(count / (time.monotonic() - begin))
+        medians = {name: statistics.median(per_round) for name, per_round in rates.items()}
         ratio = medians["tdcs_train.loader"] / medians["torch DataLoader"]
         rows: list[dict[str, Any]] = [
             {
-                "loader": which,
+                "loader": name,
                 "decodes in": "processes",
-                "images a second (median)": round(medians[which], 1),
-                "lowest": round(min(found), 1),
-                "highest": round(max(found), 1),
+                "images a second (median)": round(medians[name], 1),
+                "lowest": round(min(per_round), 1),
+                "highest": round(max(per_round), 1),
                 "bytes a file": size,
                 "decoders": DECODERS,
             }
-            for which, found in rates.items()
+            for name, per_round in rates.items()
         ]
         rows[0]["over DataLoader"] = round(ratio, 3)
-        report = own.report
+        report = tdcs_loader.report
         assert report is not None
         rows[0]["bottleneck"] = report.bottleneck
         for row in rows:
@@ -155,15 +155,15 @@ def main() -> None:
     )
     parser.add_argument("--with-tensorflow", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--tensorflow", help="a Python with TensorFlow, to measure tf.data, too")
-    asked = parser.parse_args()
-    if asked.inside:
-        inside(asked.inside, size=make(asked.inside))
+    arguments = parser.parse_args()
+    if arguments.inside:
+        inside(arguments.inside, size=make(arguments.inside))
         return
-    if asked.files:
-        inside(asked.files, size=mean_size(asked.files))
+    if arguments.files:
+        inside(arguments.files, size=mean_size(arguments.files))
         return
-    if asked.with_tensorflow:
-        with_tensorflow(asked.with_tensorflow)
+    if arguments.with_tensorflow:
+        with_tensorflow(arguments.with_tensorflow)
         return
     from bench.training.records import keep
 
@@ -176,8 +176,8 @@ def main() -> None:
         ]
         words += ["python3", "-m", "bench.training.loader", "--inside", "/results"]
         commands = [(words, {**os.environ, "PYTHONPATH": "deploy/local"})]
-        if asked.tensorflow:
-            more = [asked.tensorflow, "-m", "bench.training.loader", "--with-tensorflow", scratch]
+        if arguments.tensorflow:
+            more = [arguments.tensorflow, "-m", "bench.training.loader", "--with-tensorflow", scratch]
             commands.append((more, {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}))
         printed = ""
         for command, variables in commands:

@@ -41,37 +41,37 @@ def fill(*, reporter: Reporter) -> None:
 
 def dataset() -> Object:
     """The Dataset of the demo, with another bucket."""
-    (found,) = load(EXAMPLES / "dataset.yaml")
-    found["metadata"] = {"name": NAME, "namespace": demo.NAMESPACE}
-    found["spec"]["source"]["uri"] = f"s3://{NAME}/"
-    return found
+    (document,) = load(EXAMPLES / "dataset.yaml")
+    document["metadata"] = {"name": NAME, "namespace": demo.NAMESPACE}
+    document["spec"]["source"]["uri"] = f"s3://{NAME}/"
+    return document
 
 
 def job(image: str) -> Object:
     """One worker that measures."""
-    (found,) = load(EXAMPLES / "trainingjob-pytorch.yaml")
-    found["metadata"] = {"name": NAME, "namespace": demo.NAMESPACE}
-    found["spec"]["workers"] = 1
-    found["spec"]["datasets"] = [
+    (document,) = load(EXAMPLES / "trainingjob-pytorch.yaml")
+    document["metadata"] = {"name": NAME, "namespace": demo.NAMESPACE}
+    document["spec"]["workers"] = 1
+    document["spec"]["datasets"] = [
         {"name": NAME, "mountPath": "/data", "readiness": {"percent": 100, "timeout": "10m"}}
     ]
-    pod = found["spec"]["replicaSpecs"][0]["template"]["spec"]
+    pod = document["spec"]["replicaSpecs"][0]["template"]["spec"]
     (container,) = pod["containers"]
     container |= {"image": image, "args": ["/bench/loader.py", "--files=/data"]}
     container["resources"]["limits"]["memory"] = "2Gi"
     container["volumeMounts"].append({"name": NAME, "mountPath": "/bench"})
     pod["volumes"].append({"name": NAME, "configMap": {"name": NAME}})
-    return found
+    return document
 
 
 def measured(kubectl: Kubectl) -> list[dict[str, Any]]:
     """What the pod printed when the job has succeeded."""
 
     def look() -> str | None:
-        found = kubectl.get("trainingjobs.tdcs.io", NAME, namespace=demo.NAMESPACE)
-        if condition(found, "Failed").get("status") == "True":
+        training_job = kubectl.get("trainingjobs.tdcs.io", NAME, namespace=demo.NAMESPACE)
+        if condition(training_job, "Failed").get("status") == "True":
             raise SystemExit(kubectl("logs", "-n", demo.NAMESPACE, f"job/{NAME}-worker", "--tail=40"))
-        return None if condition(found, "Succeeded").get("status") == "True" else "not succeeded yet"
+        return None if condition(training_job, "Succeeded").get("status") == "True" else "not succeeded yet"
 
     kubectl.wait(look, what=f"TrainingJob {NAME} did not succeed", seconds=SECONDS)
     log = kubectl("logs", "-n", demo.NAMESPACE, f"job/{NAME}-worker", "--tail=-1")

@@ -19,7 +19,7 @@ def run(words: Sequence[str], *, name: str, workers: int, within: float) -> list
     Exits when one failed, with the rank that ended first and how: the others end because of it.
     """
     common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "WORLD_SIZE": str(workers)}
-    made = [
+    processes = [
         subprocess.Popen(
             [sys.executable, *words],
             env={**os.environ, **common, "RANK": str(rank)},
@@ -29,11 +29,11 @@ def run(words: Sequence[str], *, name: str, workers: int, within: float) -> list
         for rank in range(workers)
     ]
     try:
-        if failure := _first_failure(made, within=within):
+        if failure := _first_failure(processes, within=within):
             sys.exit(f"{name}: {failure}")
-        return [process.stdout.read() for process in made if process.stdout]
+        return [process.stdout.read() for process in processes if process.stdout]
     finally:
-        for process in made:
+        for process in processes:
             process.kill()
             process.wait()
             if process.stdout:

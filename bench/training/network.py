@@ -27,12 +27,12 @@ def hosts(count: int) -> Iterator[list[Host]]:
     """`count` namespaces with their interfaces on one bridge, in a namespace of its own."""
     stem = f"tdcs-bench-{os.getpid()}"
     switch = f"{stem}-switch"
-    made = [Host(f"{stem}-{number}", f"10.77.0.{number + 1}") for number in range(count)]
+    machines = [Host(f"{stem}-{number}", f"10.77.0.{number + 1}") for number in range(count)]
     try:
         _run("ip", "netns", "add", switch)
         _run("ip", "-n", switch, "link", "add", "bridge", "type", "bridge")
         _run("ip", "-n", switch, "link", "set", "bridge", "up")
-        for number, host in enumerate(made):
+        for number, host in enumerate(machines):
             port = f"port{number}"
             _run("ip", "netns", "add", host.namespace)
             _run(
@@ -43,9 +43,9 @@ def hosts(count: int) -> Iterator[list[Host]]:
             _run("ip", "-n", host.namespace, "address", "add", f"{host.address}/24", "dev", DEVICE)
             _run("ip", "-n", host.namespace, "link", "set", DEVICE, "up")
             _run("ip", "-n", host.namespace, "link", "set", "lo", "up")
-        yield made
+        yield machines
     finally:
-        for namespace in [switch, *(host.namespace for host in made)]:
+        for namespace in [switch, *(host.namespace for host in machines)]:
             subprocess.run(["ip", "netns", "delete", namespace], capture_output=True, check=False)
 
 
@@ -78,10 +78,10 @@ def shape_by_mark(made: Sequence[Host], *, to: int, bits_per_second: float) -> N
     parent = ("parent", "1:", "classid", "1:1", "htb", "rate", rate, *burst)
     _run(*device, "class", "add", *port, *parent)
     for priority, mark in enumerate(DSCP):
-        own = ("parent", "1:1", "classid", f"1:{10 + priority}", "htb")
+        child = ("parent", "1:1", "classid", f"1:{10 + priority}", "htb")
         least = f"{int(bits_per_second / 100)}bit"
         share = ("rate", least, "ceil", rate, "prio", str(len(DSCP) - 1 - priority), *burst)
-        _run(*device, "class", "add", *port, *own, *share)
+        _run(*device, "class", "add", *port, *child, *share)
         match = ("u32", "match", "ip", "tos", hex(mark << 2), "0xfc", "flowid", f"1:{10 + priority}")
         _run(*device, "filter", "add", *port, "parent", "1:", "protocol", "ip", "prio", "1", *match)
 

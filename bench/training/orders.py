@@ -31,16 +31,16 @@ def ratios() -> list[dict[str, Any]]:
     """Iteration time over the optimum, by rule."""
     shuffler = random.Random(1)  # noqa: S311  (an experiment, no secret)
     orders: dict[str, Callable[[Iteration], list[int]]] = {
-        each.value: partial(transfer_order, rule=each) for each in Rule
+        rule.value: partial(transfer_order, rule=rule) for rule in Rule
     }
     orders["random"] = lambda iteration: shuffler.sample(range(6), 6)
-    found: dict[str, list[float]] = {name: [] for name in orders}
+    by_order: dict[str, list[float]] = {name: [] for name in orders}
     chooser = random.Random(2)  # noqa: S311  (an experiment, no secret)
     for _ in range(GRAPHS):
         iteration = random_iteration(chooser)
         best = min(iteration.seconds(order) for order in itertools.permutations(range(6)))
         for name, order in orders.items():
-            found[name].append(iteration.seconds(order(iteration)) / best)
+            by_order[name].append(iteration.seconds(order(iteration)) / best)
     return [
         {
             "what": f"{GRAPHS} random graphs",
@@ -48,7 +48,7 @@ def ratios() -> list[dict[str, Any]]:
             "mean over optimum": round(statistics.mean(values), 4),
             "p95 over optimum": round(sorted(values)[GRAPHS * 95 // 100], 4),
         }
-        for name, values in found.items()
+        for name, values in by_order.items()
     ]
 
 

@@ -48,18 +48,18 @@ def main() -> None:
         )
         before = time.process_time()
         plan = plan_pipeline(graph, Options(levels=levels, sync="ps", **choices))
-        taken = time.process_time() - before
+        seconds = time.process_time() - before
         rows.append(
             {
                 "profile": name,
                 "workers": " x ".join(map(str, counts)),
-                "bytes a second": " and ".join(f"{each:.0e}" for each in bandwidths),
+                "bytes a second": " and ".join(f"{bandwidth:.0e}" for bandwidth in bandwidths),
                 "straight": bool(choices),
                 "stages": "-".join(str(count) for count in plan.replicas),
                 "bottleneck s": round(plan.bottleneck_seconds, 6),
                 "vs one worker": round(plan.one_worker_seconds / plan.bottleneck_seconds, 3),
                 "vs data parallel": round(plan.data_parallel_seconds / plan.bottleneck_seconds, 3),
-                "CPU s to plan": round(taken, 3),
+                "CPU s to plan": round(seconds, 3),
             }
         )
     keep("plans", rows)

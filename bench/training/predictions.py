@@ -59,8 +59,8 @@ def planned(layers: list[dict[str, Any]], workers: int) -> PipelinePlan:
 
 def measured(layers: list[dict[str, Any]], plan: PipelinePlan, *, count: int) -> float:
     """Seconds of a mini-batch."""
-    made = delayed_network.hosts(plan.workers, bits_per_second=BITS, latency=LATENCY)
-    with tempfile.TemporaryDirectory() as name, made as hosts:
+    network = delayed_network.hosts(plan.workers, bits_per_second=BITS, latency=LATENCY)
+    with tempfile.TemporaryDirectory() as name, network as hosts:
         scratch = Path(name)
         (scratch / "layers.json").write_text(json.dumps(layers))
         (scratch / "plan.json").write_text(json.dumps(document(plan)))

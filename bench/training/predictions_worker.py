@@ -43,8 +43,8 @@ class Asleep(nn.Module):
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         times = self.layer["forward"] / 1000, self.layer["backward"] / 1000
-        found: torch.Tensor = _Slept.apply(values, self.weight, self.layer["output"], *times)
-        return found
+        output: torch.Tensor = _Slept.apply(values, self.weight, self.layer["output"], *times)
+        return output
 
 
 def main() -> None:
@@ -65,10 +65,10 @@ def main() -> None:
     item = (torch.zeros(1, 1000), torch.zeros(1))
     fill = 12
     with Pipeline(recipe, plan, membership_from(facts={}, timeout=120)) as pipeline:
-        own = iter(lambda: item, None) if pipeline.is_first else None
-        pipeline.train(own, count=fill)
-        short = pipeline.train(own, count=fill).seconds
-        long = pipeline.train(own, count=fill + count).seconds
+        items = iter(lambda: item, None) if pipeline.is_first else None
+        pipeline.train(items, count=fill)
+        short = pipeline.train(items, count=fill).seconds
+        long = pipeline.train(items, count=fill + count).seconds
         if pipeline.place.rank == 0:
             print(json.dumps({"seconds": (long - short) / count}), flush=True)
     os._exit(0)

@@ -46,19 +46,19 @@ def start(
 def answers(programs: Sequence["subprocess.Popen[str]"], *, within: float) -> list[dict[str, Any]]:
     """The lines of JSON of all programs when they have ended; exits when one of them failed."""
     until = time.monotonic() + within
-    found: list[dict[str, Any]] = []
+    documents: list[dict[str, Any]] = []
     try:
         for program in programs:
             output, _ = program.communicate(timeout=max(1.0, until - time.monotonic()))
             if program.returncode:
                 sys.exit(f"a program of the benchmark ended with {program.returncode}: {output}")
-            found += [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+            documents += [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     finally:
         for program in programs:
             if program.poll() is None:
                 program.kill()
                 program.wait()
-    return found
+    return documents
 
 
 def keep(name: str, rows: Sequence[Mapping[str, Any]]) -> None:

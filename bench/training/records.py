@@ -30,6 +30,6 @@ def exists(name: str) -> bool:
 
 def read(name: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The machine and the rows of a benchmark."""
-    first, *rest = (json.loads(line) for line in (FOLDER / f"{name}.jsonl").read_text().splitlines())
+    first, *rows = (json.loads(line) for line in (FOLDER / f"{name}.jsonl").read_text().splitlines())
     machine: dict[str, Any] = first["machine"]
-    return machine, rest
+    return machine, rows

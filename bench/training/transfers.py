@@ -32,8 +32,8 @@ def measured(model: str, ratio: float, *, orders: int, rounds: int, steps: int) 
         scratch = Path(name)
         common = ["-m", WORKER, "--model", model]
         profiled = processes.start([*common, "--profile"], scratch=scratch)
-        (found,) = processes.answers([profiled], within=120)
-        rate = 2 * found["bytes"] / (found["seconds"] * ratio)
+        (profile,) = processes.answers([profiled], within=120)
+        rate = 2 * profile["bytes"] / (profile["seconds"] * ratio)
         network.shape(hosts, bits_per_second=rate * 8)
         runs = [
             *common,
@@ -52,10 +52,10 @@ def measured(model: str, ratio: float, *, orders: int, rounds: int, steps: int) 
     mean = statistics.mean(random)
     return {
         "model": model,
-        "parameters": found["bytes"] // 4,
+        "parameters": profile["bytes"] // 4,
         "transfers over computation": ratio,
         "link Mbit/s": round(rate * 8e-6, 1),
-        "seconds alone": round(found["seconds"], 4),
+        "seconds alone": round(profile["seconds"], 4),
         "seconds planned": round(statistics.mean(planned), 4),
         "seconds random (mean)": round(mean, 4),
         "lowest random": round(min(random), 4),
@@ -103,12 +103,12 @@ def main() -> None:
             rounds=options.rounds,
             steps=min(options.steps, 3) if few else options.steps,
         )
-        others = [
-            each
-            for each in kept("transfers")
-            if (each["model"], each["transfers over computation"]) != (model, ratio)
+        records = [
+            record
+            for record in kept("transfers")
+            if (record["model"], record["transfers over computation"]) != (model, ratio)
         ]
-        processes.keep("transfers", [*others, row])
+        processes.keep("transfers", [*records, row])
 
 
 if __name__ == "__main__":
