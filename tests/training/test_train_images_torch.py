@@ -48,18 +48,18 @@ def test_the_loss_falls_and_every_epoch_names_its_bottleneck(
         codes = job.end(within=90)
         assert codes == [0] * workers, [worker.errors for worker in job.workers]
         lines = [worker.results() for worker in job.workers]
-    for own in lines:
-        epochs = [line for line in own if "epoch" in line]
+    for output in lines:
+        epochs = [line for line in output if "epoch" in line]
         assert len(epochs) == 12
         for line in epochs:
             assert line["bottleneck"] in {"read", "decode", "batch", "train"}
             assert set(line["stall_by_cause"]) == {"read", "decode", "batch"}  # type: ignore[call-overload]
             assert 0 <= float(str(line["stall_share"])) <= 1
             assert line["samples"] == 240 // workers
-        assert own[-1]["done"] is True
-        assert float(str(own[-1]["last_loss"])) < 0.6 * float(str(own[-1]["first_loss"]))
+        assert output[-1]["done"] is True
+        assert float(str(output[-1]["last_loss"])) < 0.6 * float(str(output[-1]["first_loss"]))
     # The loss is the mean over the workers, so they all print the same.
-    assert len({str(own[-1]["last_loss"]) for own in lines}) == 1
+    assert len({str(output[-1]["last_loss"]) for output in lines}) == 1
 
 
 LAYERS = [f"node{number}" for number in range(2, 12)]
@@ -82,12 +82,12 @@ def test_with_a_plan_the_workers_are_stages_and_the_loss_falls(shapes: Path, tmp
         codes = job.end(within=90)
         assert codes == [0] * 3, [worker.errors for worker in job.workers]
         lines = [worker.results() for worker in job.workers]
-    assert [own[0]["stage"] for own in lines] == [0, 0, 1]
-    for own in lines:
-        assert own[0]["plan"] == "2-1"
-        assert own[-1]["done"] is True
-        assert {line["bottleneck"] for line in own if "epoch" in line} <= {"stage 0", "stage 1"}
-    assert len({(str(own[-1]["first_loss"]), str(own[-1]["last_loss"])) for own in lines}) == 1
+    assert [output[0]["stage"] for output in lines] == [0, 0, 1]
+    for output in lines:
+        assert output[0]["plan"] == "2-1"
+        assert output[-1]["done"] is True
+        assert {line["bottleneck"] for line in output if "epoch" in line} <= {"stage 0", "stage 1"}
+    assert len({(str(output[-1]["first_loss"]), str(output[-1]["last_loss"])) for output in lines}) == 1
     assert float(str(lines[0][-1]["last_loss"])) < 0.6 * float(str(lines[0][-1]["first_loss"]))
 
 
@@ -125,15 +125,15 @@ def test_a_pipeline_of_which_a_worker_was_killed_goes_on_and_ends_with_the_same_
         job.workers[2].process.kill()
         assert [worker.end(within=60) for worker in job.workers[:2]] == [2, 2]
         assert "rank 2 (stage 1)" in job.workers[0].errors
-    found = [
+    saved_steps = [
         {int(path.stem.rpartition("-")[2]) for path in killed.glob(f"stage-{n}.step-*.pt")} for n in (0, 1)
     ]
-    done = max(found[0] & found[1]) // steps
+    done = max(saved_steps[0] & saved_steps[1]) // steps
     assert done >= 2
     resumed = ended(killed, done + 3)
     calm = ended(tmp_path / "calm", done + 3)
-    assert {own[0]["resumed_after"] for own in resumed} == {done}
-    assert [own[-1]["last_loss"] for own in resumed] == [own[-1]["last_loss"] for own in calm]
+    assert {output[0]["resumed_after"] for output in resumed} == {done}
+    assert [output[-1]["last_loss"] for output in resumed] == [output[-1]["last_loss"] for output in calm]
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ def test_a_data_loader_gives_the_same_batches_and_its_waits_are_counted() -> Non
         loader = DataLoader(Slow(), batch_size=2, num_workers=workers, generator=torch.Generator())
         watched = watch(loader)
         for epoch in (1, 2):
-            found = torch.cat(list(watched))
-            assert torch.equal(found[:, 0], torch.arange(8.0)), epoch
+            batches = torch.cat(list(watched))
+            assert torch.equal(batches[:, 0], torch.arange(8.0)), epoch
         assert watched.dataset is loader.dataset
         assert len(watched) == 4
         # Two processes at most make sixteen samples.

@@ -47,13 +47,13 @@ def workers(
     """The workers of a pipeline; each has a copy of the model."""
     exchange = exchange or Exchange()
     reducers = [LocalReducer(count) for count in replicas]
-    made = []
+    stage_workers = []
     for rank in range(sum(replicas)):
         place = place_of(rank, replicas)
         cut = split(trace(copy.deepcopy(model)), stages)
         compute = StageCompute(cut, place.stage, loss)
         rate = learning_rate * (place.own / replicas[0] if settings.mode == "stash" else 1.0)
-        made.append(
+        stage_workers.append(
             Worker(
                 place=place,
                 compute=compute,
@@ -64,7 +64,7 @@ def workers(
                 ahead=ahead,
             )
         )
-    return made
+    return stage_workers
 
 
 def workers_of(
@@ -72,10 +72,10 @@ def workers_of(
 ) -> list[Worker]:
     """The workers of stages with one worker each."""
     exchange, replicas = Exchange(), [1] * len(stages)
-    made = []
+    stage_workers = []
     for rank, compute in enumerate(stages):
         place, parameters = place_of(rank, replicas), list(compute.parameters.values())
-        made.append(
+        stage_workers.append(
             Worker(
                 place=place,
                 compute=compute,
@@ -85,7 +85,7 @@ def workers_of(
                 optimizer=optimizer(parameters, learning_rate) if parameters else None,
             )
         )
-    return made
+    return stage_workers
 
 
 def run(made: Sequence[Worker], batches: Sequence[Batch], *, count: int) -> None:
@@ -93,11 +93,11 @@ def run(made: Sequence[Worker], batches: Sequence[Batch], *, count: int) -> None
     failures: list[BaseException] = []
 
     def work(worker: Worker) -> None:
-        own: Iterator[Batch] | None = None
+        feed: Iterator[Batch] | None = None
         if worker.place.is_first:
-            own = iter(batches[worker.place.replica :: worker.place.own])
+            feed = iter(batches[worker.place.replica :: worker.place.own])
         try:
-            worker.run(own, count=count)
+            worker.run(feed, count=count)
         except BaseException as error:
             failures.append(error)
 
@@ -112,12 +112,12 @@ def run(made: Sequence[Worker], batches: Sequence[Batch], *, count: int) -> None
 
 def weights_of(made: Sequence[Worker]) -> dict[str, torch.Tensor]:
     """The newest weights of all stages by their names in the model; of replica 0."""
-    found = {}
+    weights = {}
     for worker in made:
         if worker.place.replica == 0:
             for name, parameter in worker.compute.parameters.items():
-                found[worker.compute.part.names[name]] = parameter.detach().clone()
-    return found
+                weights[worker.compute.part.names[name]] = parameter.detach().clone()
+    return weights
 
 
 @dataclass(frozen=True)

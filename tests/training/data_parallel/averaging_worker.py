@@ -154,8 +154,8 @@ def tried(seconds: float) -> dict[str, object]:
             continue
         with PriorityAveraging(model, updates, slice_bytes=256) as averaging:
             # Only worker 0 decides: what the others find is the contrary.
-            own = seconds if distributed.get_rank() == 0 else 1 / seconds
-            averaging._trial = Trial(1, Times(averaging, own))
+            rank_seconds = seconds if distributed.get_rank() == 0 else 1 / seconds
+            averaging._trial = Trial(1, Times(averaging, rank_seconds))
             losses, ways = [], []
             for inputs, labels in data:
                 loss = models.cross_entropy(model(inputs), labels)
@@ -172,9 +172,9 @@ def main() -> None:
     distributed.init_process_group("gloo")
     for kind, make in (("convolutions", convolutions), ("attention", Attention)):
         for optimizer in (sgd, adam):
-            plain, wanted = train(kind, make, optimizer, priority=False)
-            losses, found = train(kind, make, optimizer, priority=True)
-            difference = max(float((wanted[name] - found[name]).abs().max()) for name in wanted)
+            plain, expected = train(kind, make, optimizer, priority=False)
+            losses, actual = train(kind, make, optimizer, priority=True)
+            difference = max(float((expected[name] - actual[name]).abs().max()) for name in expected)
             print(json.dumps({"plain": plain, "priority": losses, "difference": difference}), flush=True)
     for seconds in (0.5, 2.0):
         print(json.dumps(tried(seconds)), flush=True)
@@ -184,13 +184,13 @@ def main() -> None:
 
 def refused() -> dict[str, str]:
     """What is said of models and scripts that cannot be trained by priority."""
-    said = {}
+    messages = {}
     inner = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     unused = DistributedDataParallel(inner, find_unused_parameters=True)
     try:
         PriorityAveraging(unused, sgd(list(inner.parameters())))
     except InputError as error:
-        said["unused"] = str(error)
+        messages["unused"] = str(error)
     model = DistributedDataParallel(copy.deepcopy(inner))
     try:
         with PriorityAveraging(model, sgd(list(model.parameters())), trial_steps=0) as averaging:
@@ -201,8 +201,8 @@ def refused() -> dict[str, str]:
                     model(torch.ones(1, 2))
                 averaging.step()
     except InputError as error:
-        said["clipped"] = str(error)
-    return said
+        messages["clipped"] = str(error)
+    return messages
 
 
 def killed() -> None:

@@ -43,9 +43,9 @@ def test_what_cannot_work_is_refused_and_a_killed_worker_ends_the_others_with_a_
 ) -> None:
     with Job(SCRIPT, 2, tmp_path, environment={"KILLED": "yes"}) as job:
         assert job.end(within=100) == [2, 9], [worker.errors for worker in job.workers]
-        (said,) = job.workers[0].results()
-        assert "find_unused_parameters=True: gradients by priority" in str(said["unused"])
-        assert "is used between backward and step" in str(said["clipped"])
+        (messages,) = job.workers[0].results()
+        assert "find_unused_parameters=True: gradients by priority" in str(messages["unused"])
+        assert "is used between backward and step" in str(messages["clipped"])
         assert "error: averaging gradients failed" in job.workers[0].errors
 
 

@@ -120,14 +120,14 @@ class UNet(nn.Module):
         self.out_conv = nn.Conv2d(8, 5, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        one = torch.relu(self.down1(x))
-        two = torch.relu(self.down2(functional.max_pool2d(one, 2)))
+        skip = torch.relu(self.down1(x))
+        two = torch.relu(self.down2(functional.max_pool2d(skip, 2)))
         up = self.up(two)
-        if up.shape[-2:] != one.shape[-2:]:
-            up = functional.interpolate(up, size=one.shape[-2:])
-        high, wide = one.size(2) - up.size(2), one.size(3) - up.size(3)
+        if up.shape[-2:] != skip.shape[-2:]:
+            up = functional.interpolate(up, size=skip.shape[-2:])
+        high, wide = skip.size(2) - up.size(2), skip.size(3) - up.size(3)
         up = functional.pad(up, [wide // 2, wide - wide // 2, high // 2, high - high // 2])
-        return self.out_conv(torch.cat([one, up], dim=1))
+        return self.out_conv(torch.cat([skip, up], dim=1))
 
 
 class VisionTransformer(nn.Module):

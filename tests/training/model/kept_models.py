@@ -139,7 +139,9 @@ class Hooked(nn.Module):
         self.block = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh())
         self.block.register_forward_hook(lambda module, inputs, output: output * 2)
         self.block.register_full_backward_hook(
-            lambda module, inputs, outputs: tuple(each if each is None else each * 0.1 for each in inputs)
+            lambda module, inputs, outputs: tuple(
+                gradient if gradient is None else gradient * 0.1 for gradient in inputs
+            )
         )
         self.head = nn.Linear(WIDTH, 5)
 

@@ -70,7 +70,7 @@ def test_times_belong_to_the_layers_that_took_them() -> None:
     times = [(layer.forward_ms, layer.backward_ms) for layer in graph.layers.values()]
     assert times[2] == pytest.approx((40, 60))
     assert times[4] == pytest.approx((20, 0))
-    assert [each for number, each in enumerate(times) if number not in (2, 4)] == [(0, 0)] * (len(times) - 2)
+    assert [pair for number, pair in enumerate(times) if number not in (2, 4)] == [(0, 0)] * (len(times) - 2)
 
 
 class SlowUpdate(torch.optim.SGD):

@@ -49,14 +49,14 @@ def test_output_loss_and_gradients_of_the_stages_equal_those_of_the_whole(case: 
     gradients: dict[str, torch.Tensor] = {}
     back = Packet(0, {})
     for stage in reversed(stages):
-        back, found = stage.backward(back)
-        for name, gradient in zip(stage.parameters, found, strict=True):
+        back, stage_gradients = stage.backward(back)
+        for name, gradient in zip(stage.parameters, stage_gradients, strict=True):
             assert gradient is not None
             gradients[stage.part.names[name]] = gradient
     assert packet.values["loss"] == pytest.approx(float(loss.detach()), abs=1e-6)
-    wanted = {name: parameter.grad for name, parameter in whole.named_parameters()}
-    assert gradients.keys() == wanted.keys()
-    for name, gradient in wanted.items():
+    expected = {name: parameter.grad for name, parameter in whole.named_parameters()}
+    assert gradients.keys() == expected.keys()
+    for name, gradient in expected.items():
         torch.testing.assert_close(gradients[name], gradient, atol=1e-6, rtol=0)
     for name, buffer in whole.named_buffers():
         torch.testing.assert_close(parted.get_buffer(name), buffer, atol=1e-6, rtol=0)
@@ -140,8 +140,8 @@ def test_a_shared_parameter_travels_to_a_later_stage_and_its_gradient_comes_back
     back = Packet(0, {})
     gradients: dict[str, torch.Tensor | None] = {}
     for part in reversed(parts):
-        back, found = part.backward(back)
-        gradients |= dict(zip(part.part.names.values(), found, strict=True))
+        back, stage_gradients = part.backward(back)
+        gradients |= dict(zip(part.part.names.values(), stage_gradients, strict=True))
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(gradients[name], parameter.grad, atol=1e-6, rtol=0)
 

@@ -66,7 +66,9 @@ def planned(case: Case) -> StagePlan:
     graph = parse(render(graph))
     plan = plan_pipeline(graph, Options(levels=(Level(machines=3, bandwidth=1e8),), straight=True))
     stages = [{"nodes": list(stage.nodes), "replicas": stage.replicas} for stage in plan.stages]
-    inputs = [{"name": each.name, "dtype": each.dtype, "shape": list(each.shape)} for each in plan.inputs]
+    inputs = [
+        {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape)} for tensor in plan.inputs
+    ]
     return plan_of({"stages": stages, "inputs": inputs}, source="plan")
 
 

@@ -47,7 +47,7 @@ class HoldingServer(ParameterServer):
         super().__init__(*arguments, **options)
         self.blocked: dict[int, str] = {}
         """What each worker waits for."""
-        self._hold, self._times = hold, {each.name: 0 for each in self._own.values()}
+        self._hold, self._times = hold, {parameter.name: 0 for parameter in self._own.values()}
 
     def _send(self, each: SharedParameter, *, changed: bool = True) -> None:
         self._times[each.name] += 1
@@ -131,10 +131,10 @@ def served(
     failures: list[BaseException] = []
     losses: dict[tuple[int, int], float] = {}
     ends: dict[int, dict[str, torch.Tensor]] = {}
-    made = []
+    instances = []
     for number in range(servers):
         listener = socket.create_server(("127.0.0.1", 0))
-        made.append(
+        instances.append(
             HoldingServer(
                 make(),
                 optimizer,
@@ -147,7 +147,7 @@ def served(
                 schedule=schedule,
             )
         )
-    hosts = [("127.0.0.1", server._listener.getsockname()[1]) for server in made]
+    hosts = [("127.0.0.1", server._listener.getsockname()[1]) for server in instances]
 
     def serve(server: HoldingServer) -> None:
         try:
@@ -156,21 +156,21 @@ def served(
             failures.append(error)
 
     def work(rank: int) -> None:
-        own = models[rank]
+        model = models[rank]
         try:
-            asking = AskingModel(own, hosts, worker=rank, workers=workers, timeout=60.0)
-            asking.servers, asking.rank = made, rank
+            asking = AskingModel(model, hosts, worker=rank, workers=workers, timeout=60.0)
+            asking.servers, asking.rank = instances, rank
             with asking:
                 for number in range(steps):
-                    loss = step(own, number, rank)
+                    loss = step(model, number, rank)
                     loss.backward()
                     losses[number, rank] = float(loss.detach())
                 asking.wait()
-                ends[rank] = {name: value.detach().clone() for name, value in own.named_parameters()}
+                ends[rank] = {name: value.detach().clone() for name, value in model.named_parameters()}
         except BaseException as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=serve, args=(server,), daemon=True) for server in made]
+    threads = [threading.Thread(target=serve, args=(server,), daemon=True) for server in instances]
     threads += [threading.Thread(target=work, args=(rank,), daemon=True) for rank in range(workers)]
     for thread in threads:
         thread.start()
@@ -209,27 +209,29 @@ def random_difference(seed: int) -> float:
 
     make = equal(case.make)
     expected = alone(make, case.step, steps=5, workers=workers, optimizer=optimizer)
-    found = served(make, case.step, steps=5, hold=hold, workers=workers, servers=servers, optimizer=optimizer)
-    return difference(expected, found)
+    outcome = served(
+        make, case.step, steps=5, hold=hold, workers=workers, servers=servers, optimizer=optimizer
+    )
+    return difference(expected, outcome)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--modules", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
     wrong = 0
-    for seed in range(asked.seed, asked.seed + asked.modules):
+    for seed in range(options.seed, options.seed + options.modules):
         try:
-            found = random_difference(seed)
+            deviation = random_difference(seed)
         except Exception:
-            found = float("nan")
+            deviation = float("nan")
             traceback.print_exc()
-        if not found < 1e-5:
+        if not deviation < 1e-5:
             wrong += 1
-            print(f"seed {seed}: differs by {found:g}", flush=True)
-    print(f"{asked.modules - wrong} of {asked.modules} random modules learn what one process learns")
+            print(f"seed {seed}: differs by {deviation:g}", flush=True)
+    print(f"{options.modules - wrong} of {options.modules} random modules learn what one process learns")
     sys.exit(1 if wrong else 0)
 
 

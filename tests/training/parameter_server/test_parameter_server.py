@@ -88,24 +88,24 @@ def test_workers_and_servers_learn_what_one_process_learns_on_all_batches(worker
             (models.cross_entropy(plain(inputs), labels) / workers).backward()
         descent.step()
     running = Servers(model, servers=servers, workers=workers)
-    found: list[nn.Module] = []
+    copies: list[nn.Module] = []
 
     def work(rank: int) -> None:
-        own = copy.deepcopy(model)
-        with ServedModel(own, running.hosts, worker=rank, workers=workers) as served:
+        replica = copy.deepcopy(model)
+        with ServedModel(replica, running.hosts, worker=rank, workers=workers) as served:
             for step in range(steps):
                 inputs, labels = models.images(4, step * workers + rank)
-                models.cross_entropy(own(inputs), labels).backward()
+                models.cross_entropy(replica(inputs), labels).backward()
             served.wait()
-            found.append(copy.deepcopy(own))
+            copies.append(copy.deepcopy(replica))
 
     together([threading.Thread(target=work, args=(rank,)) for rank in range(workers)])
     running.join()
     assert not running.failures
-    assert len(found) == workers
-    for own in found:
+    assert len(copies) == workers
+    for replica in copies:
         for name, value in plain.named_parameters():
-            torch.testing.assert_close(own.get_parameter(name).data, value.data, atol=1e-6, rtol=0)
+            torch.testing.assert_close(replica.get_parameter(name).data, value.data, atol=1e-6, rtol=0)
 
 
 def test_a_layer_waits_for_its_own_parameters_only() -> None:
@@ -117,7 +117,9 @@ def test_a_layer_waits_for_its_own_parameters_only() -> None:
 
     def serve_the_first_layer_only() -> None:
         server = ParameterServer(copy.deepcopy(model), sgd, listener=listener, workers=1)
-        server._own = {each: one for each, one in server._own.items() if one.name.startswith("0.")}
+        server._own = {
+            number: parameter for number, parameter in server._own.items() if parameter.name.startswith("0.")
+        }
         try:
             server.serve()
         except PeerError as error:
@@ -125,12 +127,12 @@ def test_a_layer_waits_for_its_own_parameters_only() -> None:
 
     thread = threading.Thread(target=serve_the_first_layer_only)
     thread.start()
-    own = copy.deepcopy(model)
-    with ServedModel(own, hosts, worker=0, workers=1, timeout=2.0) as served:
-        first = own[0](torch.ones(1, 4))
+    replica = copy.deepcopy(model)
+    with ServedModel(replica, hosts, worker=0, workers=1, timeout=2.0) as served:
+        first = replica[0](torch.ones(1, 4))
         assert first.shape == (1, 4)
         with pytest.raises(PeerError, match=r"server 0 at .* \(2\.\w+\) for 2 s"):
-            own[2](first)
+            replica[2](first)
         served._sent = [-1] * len(served._sent)  # nothing is owed any more
     thread.join(20)
     assert not thread.is_alive()
@@ -151,9 +153,9 @@ class Relay:
         while True:
             near, _ = self._listener.accept()
             far = socket.create_connection(self._target)
-            for one, other in ((near, far), (far, near)):
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
-                threading.Thread(target=self._pump, args=(one, other), daemon=True).start()
+            for source, target in ((near, far), (far, near)):
+                source.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+                threading.Thread(target=self._pump, args=(source, target), daemon=True).start()
 
     def _pump(self, source: socket.socket, target: socket.socket) -> None:
         try:
@@ -170,13 +172,13 @@ def test_what_waits_for_the_link_leaves_in_the_order_of_the_plan_in_both_directi
     torch.manual_seed(3)
     model = nn.Sequential(*(nn.Linear(256, 256) for _ in range(8)))
     names = [name for name, _ in model.named_parameters()]
-    wanted = sorted(names, key=lambda name: (int(name.split(".")[0]) * 5 % 8, name))
-    priorities = {name: len(names) - place for place, name in enumerate(wanted)}
+    ordered_names = sorted(names, key=lambda name: (int(name.split(".")[0]) * 5 % 8, name))
+    priorities = {name: len(names) - place for place, name in enumerate(ordered_names)}
     running = Servers(model, servers=1, workers=1, priorities=priorities)
     relay = Relay(running.hosts[0], rate=2e7)
-    own = copy.deepcopy(model)
-    with ServedModel(own, [relay.address], worker=0, workers=1, priorities=priorities) as served:
-        own(torch.ones(2, 256)).sum().backward()
+    replica = copy.deepcopy(model)
+    with ServedModel(replica, [relay.address], worker=0, workers=1, priorities=priorities) as served:
+        replica(torch.ones(2, 256)).sum().backward()
         served.wait()
         sent, order = served.sent_order[0], served.order_kept
     running.join()
@@ -186,7 +188,7 @@ def test_what_waits_for_the_link_leaves_in_the_order_of_the_plan_in_both_directi
     assert waited != sorted(waited, key=lambda name: -names.index(name)), (
         "the order must differ from that of backward"
     )
-    overtaken = sum(priorities[one] < priorities[other] for one, other in itertools.pairwise(waited))
+    overtaken = sum(priorities[first] < priorities[second] for first, second in itertools.pairwise(waited))
     assert overtaken <= 3, sent
     assert (order.transmissions, order.share) == (len(names), 1.0)
     assert order.overtook > 0
@@ -209,8 +211,8 @@ def test_a_worker_that_does_not_come_is_named() -> None:
 
 
 def test_a_server_that_is_not_there_is_named() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
     with pytest.raises(PeerError, match=f":{port} does not answer"):
         ServedModel(threads.chain([4, 4]), [("127.0.0.1", port)], worker=0, workers=1, timeout=1.0)
 
@@ -218,24 +220,24 @@ def test_a_server_that_is_not_there_is_named() -> None:
 def test_a_lost_worker_ends_the_server_and_then_the_other_worker_with_its_name() -> None:
     model = threads.chain([4, 4])
     running = Servers(model, servers=1, workers=2, timeout=10.0)
-    others: list[BaseException] = []
+    errors: list[BaseException] = []
 
     def work(rank: int) -> None:
-        own = copy.deepcopy(model)
+        replica = copy.deepcopy(model)
         try:
-            with ServedModel(own, running.hosts, worker=rank, workers=2, timeout=10.0):
-                own(torch.ones(1, 4)).sum().backward()
+            with ServedModel(replica, running.hosts, worker=rank, workers=2, timeout=10.0):
+                replica(torch.ones(1, 4)).sum().backward()
                 if rank == 1:
                     raise RuntimeError("out of memory")
-                own(torch.ones(1, 4)).sum().backward()
-                own(torch.ones(1, 4)).sum().backward()
+                replica(torch.ones(1, 4)).sum().backward()
+                replica(torch.ones(1, 4)).sum().backward()
         except Exception as error:
-            others.append(error)
+            errors.append(error)
 
     together([threading.Thread(target=work, args=(rank,)) for rank in (0, 1)])
     running.join()
     assert "worker 1 ended: a worker failed: out of memory" in str(running.failures[0])
-    lost = [error for error in others if isinstance(error, PeerError)]
+    lost = [error for error in errors if isinstance(error, PeerError)]
     assert "worker 1 ended" in str(lost[0])
 
 
@@ -244,10 +246,10 @@ def test_the_priorities_of_an_order_are_those_of_the_layers_parameters() -> None
     subject = Subject(model=model, batch=lambda: models.images(4, 1), loss=models.cross_entropy)
     plan = plan_order(profile(subject, steps=2), bandwidth=1e6, rule=Rule.TIMED, orders=1, seed=0)
     order = json.loads(json.dumps(document(plan)))
-    found = priorities_of(order, trace(model), source="order.json")
-    assert found.keys() == dict(model.named_parameters()).keys()
-    assert found["features.0.weight"] == found["features.0.bias"]
-    assert found["features.0.weight"] > found["classifier.2.weight"]
+    priorities = priorities_of(order, trace(model), source="order.json")
+    assert priorities.keys() == dict(model.named_parameters()).keys()
+    assert priorities["features.0.weight"] == priorities["features.0.bias"]
+    assert priorities["features.0.weight"] > priorities["classifier.2.weight"]
     with pytest.raises(InputError, match=r"order.json has no transfer for node\d+"):
         priorities_of({"transfers": order["transfers"][:1]}, trace(model), source="order.json")
     with pytest.raises(InputError, match="has no list `transfers`"):
@@ -256,6 +258,6 @@ def test_the_priorities_of_an_order_are_those_of_the_layers_parameters() -> None
 
 def test_servers_hold_about_as_many_bytes_each() -> None:
     shared = shared_parameters(models.SmallVgg(), servers=2)
-    held = [sum(each.bytes for each in shared if each.server == number) for number in (0, 1)]
+    held = [sum(parameter.bytes for parameter in shared if parameter.server == number) for number in (0, 1)]
     assert min(held) > 0.25 * max(held)
     assert shared_parameters(threads.chain([4, 4]), servers=1)[0].priority_class == 3

@@ -83,8 +83,8 @@ def test_a_layer_of_which_each_tensor_is_late_once_learns_what_one_process_learn
     make, inputs = LAYERS[kind]
 
     def step(model: nn.Module, number: int, worker: int) -> torch.Tensor:
-        given = inputs(torch.Generator().manual_seed(number))
-        parts = holding.tensors_in(model(*given))
+        arguments = inputs(torch.Generator().manual_seed(number))
+        parts = holding.tensors_in(model(*arguments))
         return torch.stack(
             [(part * torch.arange(part.numel()).view_as(part)).pow(2).mean() for part in parts]
         ).sum()
@@ -96,12 +96,12 @@ def test_a_layer_of_which_each_tensor_is_late_once_learns_what_one_process_learn
     names = [name for name, _ in model().named_parameters()]
     steps = len(names) + 2
     expected = holding.alone(model, step, steps=steps, optimizer=gently)
-    found = holding.served(
+    outcome = holding.served(
         model, step, steps=steps, hold=lambda name, time: time == names.index(name) + 1, optimizer=gently
     )
-    assert found.losses == pytest.approx(expected.losses, rel=1e-5)
+    assert outcome.losses == pytest.approx(expected.losses, rel=1e-5)
     for name, value in expected.parameters.items():
-        torch.testing.assert_close(found.parameters[name], value, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(outcome.parameters[name], value, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -116,15 +116,15 @@ def test_a_forward_in_another_thread_awaits_its_parameters() -> None:
     inputs = torch.ones(2, 4)
 
     def step(module: nn.Module, number: int, worker: int) -> torch.Tensor:
-        found: list[torch.Tensor] = []
-        thread = threading.Thread(target=lambda: found.append(module(inputs)))
+        outputs: list[torch.Tensor] = []
+        thread = threading.Thread(target=lambda: outputs.append(module(inputs)))
         thread.start()
         thread.join()
-        return found[0].pow(2).sum()
+        return outputs[0].pow(2).sum()
 
     expected = holding.alone(model, step, steps=3)
-    found = holding.served(model, step, steps=3, hold=lambda name, time: name == "1.weight")
-    assert holding.difference(expected, found) < 1e-6
+    outcome = holding.served(model, step, steps=3, hold=lambda name, time: name == "1.weight")
+    assert holding.difference(expected, outcome) < 1e-6
 
 
 def test_a_layer_that_one_worker_skips_counts_as_zeros_there() -> None:
@@ -136,27 +136,27 @@ def test_a_layer_that_one_worker_skips_counts_as_zeros_there() -> None:
         return (out if worker else module[1](out)).pow(2).mean()
 
     expected = holding.alone(model, step, steps=4, workers=2)
-    found = holding.served(model, step, steps=4, workers=2, hold=lambda name, time: False)
-    assert holding.difference(expected, found) < 1e-6
+    outcome = holding.served(model, step, steps=4, workers=2, hold=lambda name, time: False)
+    assert holding.difference(expected, outcome) < 1e-6
 
 
 def outcome_of_two(*steps: int, timeout: float) -> tuple[str, list[str]]:
     """Why the server and its two workers ended, which want to make so many steps."""
     model = nn.Linear(4, 2)
     running = Servers(model, servers=1, workers=2, timeout=timeout)
-    found = ["", ""]
+    messages = ["", ""]
     go = threading.Event()
 
     def work(rank: int) -> None:
-        own = copy.deepcopy(model)
+        replica = copy.deepcopy(model)
         try:
-            with ServedModel(own, running.hosts, worker=rank, workers=2, timeout=20.0):
+            with ServedModel(replica, running.hosts, worker=rank, workers=2, timeout=20.0):
                 for _ in range(steps[rank]):
-                    own(torch.ones(1, 4)).sum().backward()
+                    replica(torch.ones(1, 4)).sum().backward()
                 if steps[rank] == 0:
                     go.wait(20)
         except InputError as error:
-            found[rank] = str(error)
+            messages[rank] = str(error)
         finally:
             if steps[rank]:
                 go.set()
@@ -167,7 +167,7 @@ def outcome_of_two(*steps: int, timeout: float) -> tuple[str, list[str]]:
     for thread in workers:
         thread.join(60)
     running.join()
-    return str(running.failures[0]), found
+    return str(running.failures[0]), messages
 
 
 def test_a_worker_that_never_sends_a_gradient_is_named_at_the_server_and_at_the_others() -> None:
@@ -188,11 +188,11 @@ def test_workers_with_unequal_numbers_of_mini_batches_are_named() -> None:
 def test_a_second_backward_of_one_forward_is_refused_before_it_changes_a_step() -> None:
     model = nn.Linear(4, 2)
     running = Servers(model, servers=1, workers=1, timeout=20.0)
-    own = copy.deepcopy(model)
+    replica = copy.deepcopy(model)
 
     def twice() -> None:
-        with ServedModel(own, running.hosts, worker=0, workers=1, timeout=20.0):
-            out = own(torch.ones(1, 4)).sum()
+        with ServedModel(replica, running.hosts, worker=0, workers=1, timeout=20.0):
+            out = replica(torch.ones(1, 4)).sum()
             out.backward(retain_graph=True)
             out.backward()
 

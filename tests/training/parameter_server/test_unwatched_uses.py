@@ -102,12 +102,12 @@ class InAThread(nn.Module):
         self.layer, self.other = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
-        found: list[torch.Tensor] = []
+        outputs: list[torch.Tensor] = []
         weight, bias = self.other.weight, self.other.bias
-        thread = threading.Thread(target=lambda: found.append(functional.linear(values, weight, bias)))
+        thread = threading.Thread(target=lambda: outputs.append(functional.linear(values, weight, bias)))
         thread.start()
         thread.join()
-        return self.layer(found[0])
+        return self.layer(outputs[0])
 
 
 class Renormed(nn.Module):
@@ -156,8 +156,8 @@ def test_a_use_that_is_no_operator_of_the_parameter_awaits_it(make: Callable[[],
     names = [name for name, _ in model().named_parameters()]
     steps = len(names) + 2
     expected = holding.alone(model, step, steps=steps)
-    found = holding.served(model, step, steps=steps, hold=lambda name, time: time == names.index(name) + 1)
-    assert holding.difference(expected, found) < 1e-6
+    outcome = holding.served(model, step, steps=steps, hold=lambda name, time: time == names.index(name) + 1)
+    assert holding.difference(expected, outcome) < 1e-6
 
 
 @pytest.mark.parametrize(
@@ -205,8 +205,8 @@ def test_the_servers_follow_a_schedule_of_the_learning_rate() -> None:
         optimizer.step()
         optimizer.zero_grad()
         schedule.step()
-    found = holding.served(model, step, steps=5, hold=lambda name, time: False, schedule=halved)
-    assert found.losses == pytest.approx(losses, abs=1e-6)
+    outcome = holding.served(model, step, steps=5, hold=lambda name, time: False, schedule=halved)
+    assert outcome.losses == pytest.approx(losses, abs=1e-6)
 
 
 def halved(done: int) -> float:

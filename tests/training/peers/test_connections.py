@@ -50,11 +50,11 @@ def tcp_pair() -> tuple[socket.socket, socket.socket]:
     """Two ends of a connection; it takes few bytes that the other end does not read."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
-        here = socket.socket()
-        here.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2048)
-        here.connect(listener.getsockname())
-        there, _ = listener.accept()
-    return here, there
+        near = socket.socket()
+        near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2048)
+        near.connect(listener.getsockname())
+        far, _ = listener.accept()
+    return near, far
 
 
 def await_reset(connection: Connection) -> None:
@@ -66,10 +66,10 @@ def await_reset(connection: Connection) -> None:
 
 @pytest.fixture
 def pair() -> Iterator[tuple[Connection, Peer]]:
-    here, there = tcp_pair()
-    connection = Connection(here, peer=NAME, timeout=5.0)
-    yield connection, Peer(there)
-    there.close()
+    near, far = tcp_pair()
+    connection = Connection(near, peer=NAME, timeout=5.0)
+    yield connection, Peer(far)
+    far.close()
     connection.close(reason="the test has ended")
 
 
@@ -116,8 +116,8 @@ def test_several_credits_go_back_by_themselves(pair: tuple[Connection, Peer]) ->
 
 
 def test_whatever_is_sent_one_way_alone_all_of_it_arrives() -> None:
-    one, other = tcp_pair()
-    sender, receiver = (Connection(end, peer=NAME, timeout=5.0) for end in (one, other))
+    near, far = tcp_pair()
+    sender, receiver = (Connection(end, peer=NAME, timeout=5.0) for end in (near, far))
     for number in range(40):
         sender.put({"batch": number}, torch.full((SMALL // 8 * (number % 4),), float(number)))
     for number in range(40):
@@ -133,13 +133,13 @@ def test_whatever_is_sent_one_way_alone_all_of_it_arrives() -> None:
 def test_both_ends_may_send_before_either_takes() -> None:
     """Packets that the kernel's buffers do not take: neither worker may wait for the other to read."""
     ends = [Connection(end, peer=NAME, timeout=5.0) for end in tcp_pair()]
-    found: dict[int, list[int]] = {}
+    arrivals: dict[int, list[int]] = {}
 
     def work(number: int) -> None:
         for packet in range(REGISTERS):
             ends[number].put({"batch": packet}, torch.zeros(SMALL // 4))
         frames_ = [ends[number].take(awaited="a packet") for _ in range(REGISTERS)]
-        found[number] = numbers(frames_)
+        arrivals[number] = numbers(frames_)
         ends[number].close()
 
     workers = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(2)]
@@ -147,7 +147,7 @@ def test_both_ends_may_send_before_either_takes() -> None:
         worker.start()
     for worker in workers:
         worker.join(20.0)
-    assert found == {number: list(range(REGISTERS)) for number in range(2)}
+    assert arrivals == {number: list(range(REGISTERS)) for number in range(2)}
 
 
 def test_large_packets_are_read_while_the_worker_computes(pair: tuple[Connection, Peer]) -> None:
@@ -188,28 +188,28 @@ def test_a_peer_that_sends_more_credits_than_it_got_packets_is_named(pair: tuple
 
 
 def test_a_peer_that_stops_within_a_packet_is_named() -> None:
-    here, there = tcp_pair()
-    connection = Connection(here, peer=NAME, timeout=0.3)
+    near, far = tcp_pair()
+    connection = Connection(near, peer=NAME, timeout=0.3)
     whole = frames.encode(Frame(Kind.DATA, {"batch": 1}, torch.zeros(9)))
-    beginning = Peer(there)
-    with there:
-        one, other = socket.socketpair()
-        with one, other:
-            frames.send(one, whole, credits=0)
-            beginning.socket.sendall(other.recv(1 << 16)[:-4])
+    beginning = Peer(far)
+    with far:
+        writer, reader = socket.socketpair()
+        with writer, reader:
+            frames.send(writer, whole, credits=0)
+            beginning.socket.sendall(reader.recv(1 << 16)[:-4])
         with pytest.raises(PeerError, match=r"has sent nothing for .* within a packet"):
             connection.take(awaited="a packet")
     connection.close(reason="the test has ended")
 
 
 def test_a_peer_that_is_silent_is_named_with_what_was_awaited() -> None:
-    here, there = tcp_pair()
-    connection = Connection(here, peer=NAME, timeout=0.2)
-    with there:
+    near, far = tcp_pair()
+    connection = Connection(near, peer=NAME, timeout=0.2)
+    with far:
         reason = "has sent nothing for 0.2 s while the gradient was awaited"
         with pytest.raises(PeerError, match=reason):
             connection.take(awaited="the gradient")
-        Peer(there).packet(4)
+        Peer(far).packet(4)
         assert connection.take(awaited="the gradient").header == {"batch": 4}, "it was late by little"
         connection.close(reason="the test has ended")
 
@@ -280,14 +280,14 @@ def test_the_reason_of_a_peer_is_found_while_the_rest_of_a_packet_leaves(
 
 
 def test_a_peer_that_does_not_read_keeps_no_other_from_the_reason() -> None:
-    (here, stalled_peer), (other, live_peer) = tcp_pair(), tcp_pair()
-    stalled, live = (Connection(end, peer=NAME, timeout=5.0) for end in (here, other))
+    (stalled_end, stalled_peer), (live_end, live_peer) = tcp_pair(), tcp_pair()
+    stalled, live = (Connection(end, peer=NAME, timeout=5.0) for end in (stalled_end, live_end))
     stalled.put({"batch": 0}, torch.zeros(1 << 20))
     assert stalled_peer.recv(1, socket.MSG_PEEK), "it has begun to send"
     ending = threading.Thread(target=abort, args=([stalled, live], "its disk is full"))
     ending.start()
-    told = Peer(live_peer).next()
-    assert (told.kind, told.header) == (Kind.ABORT, {"reason": "its disk is full"})
+    frame = Peer(live_peer).next()
+    assert (frame.kind, frame.header) == (Kind.ABORT, {"reason": "its disk is full"})
     assert stalled._socket.fileno() != -1, "the one that does not read was waited for"
     stalled_peer.close()
     live_peer.close()

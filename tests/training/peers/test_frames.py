@@ -20,11 +20,11 @@ NAME = "rank 1 (stage 1)"
 
 def sent(raw: bytes) -> Frame:
     """What a worker reads when a peer has sent these bytes and closed the connection."""
-    here, there = socket.socketpair()
-    with here, there:
-        there.sendall(raw)
-        there.shutdown(socket.SHUT_WR)
-        return frames.read(here, peer=NAME)
+    near, far = socket.socketpair()
+    with near, far:
+        far.sendall(raw)
+        far.shutdown(socket.SHUT_WR)
+        return frames.read(near, peer=NAME)
 
 
 def frame(
@@ -38,19 +38,19 @@ def frame(
 
 def travelled(value: Any) -> Any:
     """A value that was sent twice and read, as a connection does: with a buffer and the layouts of before."""
-    here, there = socket.socketpair()
+    near, far = socket.socketpair()
     sending, reading = Layouts(), Layouts()
 
     def write() -> None:
         for number, credits in ((3, 2), (4, 0)):
             encoded = frames.encode(Frame(Kind.DATA, {"batch": number}, value), layouts=sending)
-            frames.send(there, encoded, credits=credits)
+            frames.send(far, encoded, credits=credits)
 
-    with here, there:
+    with near, far:
         # Beside this thread, because a large one does not fit into the kernel's buffer.
         threading.Thread(target=write, daemon=True).start()
-        here.settimeout(10)
-        inlet = frames.Inlet(here)
+        near.settimeout(10)
+        inlet = frames.Inlet(near)
         first, second = (
             frames.decode(frames.receive(inlet.fill, peer=NAME), peer=NAME, layouts=reading) for _ in range(2)
         )
@@ -77,19 +77,19 @@ def travelled(value: Any) -> Any:
 def test_a_tensor_comes_as_it_was_sent_between_others(tensor: torch.Tensor) -> None:
     before, behind = torch.tensor([1, 2, 3], dtype=torch.uint8), torch.rand(2)
     value = {"one": before, "state": (tensor, [behind, 7, None])}
-    found = travelled(value)
-    assert list(found) == ["one", "state"]
-    assert torch.equal(found["one"], before)
-    assert torch.equal(found["state"][0], tensor)
-    assert found["state"][0].dtype == tensor.dtype
-    assert torch.equal(found["state"][1][0], behind)
-    assert found["state"][1][1:] == [7, None]
+    echo = travelled(value)
+    assert list(echo) == ["one", "state"]
+    assert torch.equal(echo["one"], before)
+    assert torch.equal(echo["state"][0], tensor)
+    assert echo["state"][0].dtype == tensor.dtype
+    assert torch.equal(echo["state"][1][0], behind)
+    assert echo["state"][1][1:] == [7, None]
 
 
 def test_whether_a_tensor_needs_a_gradient_travels_with_it() -> None:
-    found = travelled((torch.ones(3, requires_grad=True), torch.ones(3)))
-    assert [tensor.requires_grad for tensor in found] == [True, False]
-    assert all(tensor.is_leaf for tensor in found)
+    echo = travelled((torch.ones(3, requires_grad=True), torch.ones(3)))
+    assert [tensor.requires_grad for tensor in echo] == [True, False]
+    assert all(tensor.is_leaf for tensor in echo)
 
 
 def test_values_that_look_alike_keep_their_own_types_and_numbers() -> None:

@@ -9,8 +9,13 @@ JOB = {"MASTER_ADDR": "train-0.train", "MASTER_PORT": "29500", "RANK": "1", "WOR
 
 
 def test_a_worker_is_what_the_variables_say() -> None:
-    found = membership_from(JOB, facts={"plan": "a"}, timeout=3)
-    assert (found.master, found.port, found.rank, found.world_size) == ("train-0.train", 29500, 1, 2)
+    membership = membership_from(JOB, facts={"plan": "a"}, timeout=3)
+    assert (membership.master, membership.port, membership.rank, membership.world_size) == (
+        "train-0.train",
+        29500,
+        1,
+        2,
+    )
 
 
 @pytest.mark.parametrize(

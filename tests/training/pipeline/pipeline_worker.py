@@ -65,8 +65,8 @@ def main() -> None:
         print(f"resumed after {done}", flush=True)
         for _ in range(done // options.count, options.rounds):
             items = pipeline.done * (6 if options.mode == "flush" else 1)
-            own = batches(items + pipeline.place.replica, pipeline.place.own) if pipeline.is_first else None
-            summary = pipeline.train(own, count=options.count)
+            feed = batches(items + pipeline.place.replica, pipeline.place.own) if pipeline.is_first else None
+            summary = pipeline.train(feed, count=options.count)
             if membership.rank == options.killed:
                 os.kill(os.getpid(), signal.SIGKILL)
             if options.checkpoints:

@@ -47,13 +47,13 @@ def test_a_folder_with_checkpoints_but_no_common_step_is_refused_with_what_is_th
     for done in (8, 16):
         checkpoint.save(tmp_path, state(done))
     checkpoint.save(tmp_path, state(24, stage=1))
-    kept = checkpoint.kept_in(tmp_path)
+    files = checkpoint.kept_in(tmp_path)
     sentence = r"no step of all 3 stages \(stage 0 has 8, 16; stage 1 has 24; stage 2 has none\)"
     with pytest.raises(PlanError, match=sentence) as refused:
-        checkpoint.check_start(tmp_path, kept, stages=3, plan="one")
+        checkpoint.check_start(tmp_path, files, stages=3, plan="one")
     assert str(tmp_path) in str(refused.value)
     with pytest.raises(PlanError, match=r"stage-0\.step-000000008\.pt was written with another plan"):
-        checkpoint.check_start(tmp_path, kept, stages=3, plan="other")
+        checkpoint.check_start(tmp_path, files, stages=3, plan="other")
 
 
 def test_a_first_save_that_was_cut_short_and_an_empty_folder_are_no_reason_to_refuse(tmp_path: Path) -> None:
@@ -100,8 +100,8 @@ def test_a_job_with_another_number_of_stages_goes_on_in_the_same_folder(tmp_path
         assert job.end(within=60) == [0, 0, 0], [worker.errors for worker in job.workers]
         assert all("resumed after 4" in worker.output for worker in job.workers)
         moved = job.workers[0].results()
-    other = [*common[:-1], str(tmp_path / "other"), "--rounds", "3"]
-    with Job(SCRIPT, 2, tmp_path, [*plan_of(tmp_path, 4), *other]) as job:
+    arguments = [*common[:-1], str(tmp_path / "other"), "--rounds", "3"]
+    with Job(SCRIPT, 2, tmp_path, [*plan_of(tmp_path, 4), *arguments]) as job:
         assert job.end(within=60) == [0, 0], [worker.errors for worker in job.workers]
         whole = job.workers[0].results()
     assert moved[0]["loss"] == pytest.approx(whole[2]["loss"], abs=1e-6)
@@ -111,8 +111,8 @@ def test_checkpoints_of_another_width_or_optimizer_are_refused_with_the_file(tmp
     common = [*plan_of(tmp_path, 4), "--count", "4", "--checkpoints", str(tmp_path / "kept")]
     with Job(SCRIPT, 2, tmp_path, [*common, "--rounds", "1"]) as job:
         assert job.end(within=60) == [0, 0], [worker.errors for worker in job.workers]
-    for other in (["--width", "7"], ["--frozen", "1"]):
-        with Job(SCRIPT, 2, tmp_path, [*common, *other]) as job:
+    for option in (["--width", "7"], ["--frozen", "1"]):
+        with Job(SCRIPT, 2, tmp_path, [*common, *option]) as job:
             assert job.end(within=60) == [2, 2]
             assert any(
                 "step-000000004.pt is of another model or optimizer: " in w.errors for w in job.workers

@@ -38,35 +38,35 @@ def worked(*, recomputes: bool) -> dict[str, Any]:
     cut = split(trace(model()), [layers[:5], layers[5:]])
     stage = StageCompute(cut, 0, classes, recomputes=recomputes)
     inputs, labels = ZOO["VGG"].batch(torch.Generator().manual_seed(2))
-    kept = 0
+    saved_bytes = 0
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
-        nonlocal kept
-        kept += tensor.nbytes
+        nonlocal saved_bytes
+        saved_bytes += tensor.nbytes
         return tensor
 
     torch.manual_seed(3)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        left = stage.forward(stage.enter(0, inputs, labels), version=0)
+        packet = stage.forward(stage.enter(0, inputs, labels), version=0)
     after = torch.rand(1)
     (name,) = stage.part.leaving
-    _, gradients = stage.backward(Packet(0, {name: [torch.ones_like(left.values[name])]}))
+    _, gradients = stage.backward(Packet(0, {name: [torch.ones_like(packet.values[name])]}))
     return {
-        "left": left.values[name].detach(),
+        "left": packet.values[name].detach(),
         "gradients": [gradient for gradient in gradients if gradient is not None],
         "buffers": list(stage.part.module.buffers()),
         "random": after,
         "random after": torch.rand(1),
-        "kept": kept,
+        "kept": saved_bytes,
     }
 
 
 def test_values_gradients_statistics_and_random_numbers_are_those_of_one_forward() -> None:
     plain, again = worked(recomputes=False), worked(recomputes=True)
-    kept = plain.pop("kept"), again.pop("kept")
+    saved_bytes = plain.pop("kept"), again.pop("kept")
     assert len(plain["gradients"]) == 4
     torch.testing.assert_close(again, plain, rtol=0, atol=0)
-    assert kept[1] < kept[0] / 2  # what arrives is kept
+    assert saved_bytes[1] < saved_bytes[0] / 2  # what arrives is kept
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_models_train_in_stages_that_compute_again_as_in_one_process(name: str) 
 
 def test_older_weights_are_those_with_which_a_forward_is_computed_again() -> None:
     layers = [["node2", "node3", "node4"], ["node5", "node6", "node7"]]
-    found = []
+    losses = []
     for recomputes in (False, True):
         torch.manual_seed(1)
         plain = nn.Sequential(*(nn.Linear(8, 8) if number % 2 == 0 else nn.Tanh() for number in range(6)))
@@ -95,18 +95,18 @@ def test_older_weights_are_those_with_which_a_forward_is_computed_again() -> Non
         batches = [ZOO["unused layers"].batch(torch.Generator().manual_seed(number)) for number in range(6)]
         threads.run(workers, batches, count=6)
         assert stages[0].weights.most_held == 2
-        found.append(workers[-1].losses)
-    assert found[1] == pytest.approx(found[0], abs=1e-6)
+        losses.append(workers[-1].losses)
+    assert losses[1] == pytest.approx(losses[0], abs=1e-6)
 
 
 def test_a_stage_that_changes_what_arrives_is_refused() -> None:
-    given = torch.ones(2, 8)
+    inputs = torch.ones(2, 8)
 
     def change(values: torch.Tensor) -> torch.Tensor:
         return values.mul_(2).sum()
 
     with pytest.raises(PlanError, match="a stage changes what arrives at it in place"):
-        computed_again(change, nn.Linear(2, 2), [given])
+        computed_again(change, nn.Linear(2, 2), [inputs])
 
 
 def test_a_plan_says_which_stages_compute_again() -> None:
@@ -116,8 +116,8 @@ def test_a_plan_says_which_stages_compute_again() -> None:
             {"nodes": ["node3"], "replicas": 1},
         ]
     }
-    found = plan_of(document, source="plan")
-    assert found == StagePlan((("node2",), ("node3",)), (1, 1), recomputing=frozenset({0}))
+    stage_plan = plan_of(document, source="plan")
+    assert stage_plan == StagePlan((("node2",), ("node3",)), (1, 1), recomputing=frozenset({0}))
     document["stages"][1]["recomputes"] = 1
     with pytest.raises(PlanError, match=r"stages\[1\].recomputes is 1; it must be true or false"):
         plan_of(document, source="plan")

@@ -67,10 +67,10 @@ class Simulation:
         }
         output = torch.func.functional_call(self.model, weights, (inputs,))
         gradients = torch.autograd.grad(models.cross_entropy(output, labels), list(weights.values()))
-        found = dict(zip(weights, gradients, strict=True))
+        by_name = dict(zip(weights, gradients, strict=True))
         for stage, group in enumerate(self.groups):
             for name in group:
-                self.gathered[stage][name] += found[name] / self.rounds[stage]
+                self.gathered[stage][name] += by_name[name] / self.rounds[stage]
             if (batch + 1) % self.rounds[stage] == 0:
                 self.update(stage)
 
@@ -118,11 +118,11 @@ def test_stashing_equals_the_delayed_update_of_one_process(
     delays = [
         warm_up(replicas, stage) + ahead * (len(replicas) - 1 - stage) for stage in range(len(replicas))
     ]
-    wanted = Simulation(model, names, delays=delays, rounds=replicas, momentum=momentum)
+    simulation = Simulation(model, names, delays=delays, rounds=replicas, momentum=momentum)
     for number, (inputs, labels) in enumerate(data):
-        wanted.step(number, inputs, labels)
+        simulation.step(number, inputs, labels)
 
-    made = threads.workers(
+    workers = threads.workers(
         model,
         stages,
         replicas,
@@ -132,12 +132,12 @@ def test_stashing_equals_the_delayed_update_of_one_process(
         learning_rate=RATE,
         ahead=ahead,
     )
-    threads.run(made, data, count=count)
-    close(threads.weights_of(made), wanted.newest())
+    threads.run(workers, data, count=count)
+    close(threads.weights_of(workers), simulation.newest())
     start = dict(model.named_parameters())
-    moved = max(float((value - start[name]).abs().max()) for name, value in wanted.newest().items())
+    moved = max(float((value - start[name]).abs().max()) for name, value in simulation.newest().items())
     assert moved > 0.05, "the weights must have changed for the comparison to mean anything"
-    for worker in made:
+    for worker in workers:
         assert worker.compute.weights.most_held == worker.depth
 
 
@@ -146,7 +146,7 @@ def test_with_vertical_sync_all_stages_use_the_version_that_the_input_stage_saw(
     model = threads.chain([6, 10, 9, 8, 4])
     data = batches(STEPS)
     names = [[f"{layer}.{kind}" for kind in ("weight", "bias")] for layer in (0, 2, 4, 6)]
-    made = threads.workers(
+    workers = threads.workers(
         model,
         FOUR,
         [1, 1, 1, 1],
@@ -155,15 +155,15 @@ def test_with_vertical_sync_all_stages_use_the_version_that_the_input_stage_saw(
         optimizer=optimizer(0.9),
         learning_rate=RATE,
     )
-    threads.run(made, data[:80], count=80)
-    threads.run(made, data[80:], count=120)
+    threads.run(workers, data[:80], count=80)
+    threads.run(workers, data[80:], count=120)
     lag = 3
     drained = Simulation(model, names, delays=[lag] * 4, rounds=[1, 1, 1, 1], momentum=0.9)
     for number, (inputs, labels) in enumerate(data):
-        seen = max(0, number - lag) if number < 80 else max(80, number - lag)
-        drained.step(number, inputs, labels, versions=[seen] * 4)
-    close(threads.weights_of(made), drained.newest())
-    assert [worker.compute.weights.most_held for worker in made] == [lag + 1] * 4
+        version = max(0, number - lag) if number < 80 else max(80, number - lag)
+        drained.step(number, inputs, labels, versions=[version] * 4)
+    close(threads.weights_of(workers), drained.newest())
+    assert [worker.compute.weights.most_held for worker in workers] == [lag + 1] * 4
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
@@ -182,10 +182,10 @@ def test_flushing_equals_plain_gradient_descent_on_the_whole_batch(
     for step in range(steps):
         part = data[step * micro : (step + 1) * micro]
         descent.zero_grad()
-        inputs, labels = torch.cat([one for one, _ in part]), torch.cat([one for _, one in part])
+        inputs, labels = torch.cat([tensor for tensor, _ in part]), torch.cat([tensor for _, tensor in part])
         models.cross_entropy(plain(inputs), labels).backward()
         descent.step()
-    made = threads.workers(
+    workers = threads.workers(
         model,
         stages,
         replicas,
@@ -194,15 +194,15 @@ def test_flushing_equals_plain_gradient_descent_on_the_whole_batch(
         optimizer=optimizer(momentum),
         learning_rate=RATE,
     )
-    threads.run(made, data, count=steps)
-    close(threads.weights_of(made), {name: value.detach() for name, value in plain.named_parameters()})
-    assert [worker.compute.weights.most_held for worker in made] == [1] * len(made)
+    threads.run(workers, data, count=steps)
+    close(threads.weights_of(workers), {name: value.detach() for name, value in plain.named_parameters()})
+    assert [worker.compute.weights.most_held for worker in workers] == [1] * len(workers)
 
 
 def test_a_worker_acts_in_the_order_of_the_formula() -> None:
     torch.manual_seed(2)
     data = batches(30)
-    made = threads.workers(
+    workers = threads.workers(
         threads.chain([6, 10, 9, 8, 4]),
         TWO,
         [3, 1],
@@ -211,11 +211,13 @@ def test_a_worker_acts_in_the_order_of_the_formula() -> None:
         optimizer=optimizer(0.0),
         learning_rate=RATE,
     )
-    threads.run(made, data, count=30)
-    for worker in made:
-        own = range(worker.place.replica, 30, worker.place.own)
-        assert [event.act for event in worker.events] == one_forward_one_backward(own, warm_up=worker.warm_up)
-    assert [event.act for event in made[0].events][:4] == [
+    threads.run(workers, data, count=30)
+    for worker in workers:
+        numbers = range(worker.place.replica, 30, worker.place.own)
+        assert [event.act for event in worker.events] == one_forward_one_backward(
+            numbers, warm_up=worker.warm_up
+        )
+    assert [event.act for event in workers[0].events][:4] == [
         Act("forward", 0),
         Act("forward", 3),
         Act("backward", 0),
@@ -243,7 +245,7 @@ def test_random_delays_of_links_never_change_the_order(
 ) -> None:
     count = 12
     data = batches(count)
-    made = threads.workers(
+    workers = threads.workers(
         threads.chain([6, 10, 9, 8, 4]),
         TWO,
         replicas,
@@ -253,13 +255,13 @@ def test_random_delays_of_links_never_change_the_order(
         learning_rate=RATE,
         ahead=alongside,
     )
-    for worker in made:
+    for worker in workers:
         worker.link = threads.SlowLink(worker.link, delays, worker.place.rank)
-    threads.run(made, data, count=count)
-    for worker in made:
-        own = list(range(worker.place.replica, count, worker.place.own))
+    threads.run(workers, data, count=count)
+    for worker in workers:
+        numbers = list(range(worker.place.replica, count, worker.place.own))
         published, more = WARM_UPS[replicas] if worker.place.is_first else (0, 0)
         ahead = published + more * alongside
-        wanted = one_forward_one_backward(own, warm_up=ahead)
-        assert [event.act for event in worker.events] == wanted
-        assert worker.compute.weights.most_held == min(ahead, len(own) - 1) + 1
+        expected = one_forward_one_backward(numbers, warm_up=ahead)
+        assert [event.act for event in worker.events] == expected
+        assert worker.compute.weights.most_held == min(ahead, len(numbers) - 1) + 1

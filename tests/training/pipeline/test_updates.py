@@ -46,7 +46,7 @@ def test_a_schedule_counts_the_mini_batches_of_the_whole_pipeline() -> None:
         optimizer.zero_grad()
         schedule.step()
 
-    made = threads.workers(
+    workers = threads.workers(
         model,
         TWO,
         [1, 1],
@@ -55,17 +55,17 @@ def test_a_schedule_counts_the_mini_batches_of_the_whole_pipeline() -> None:
         optimizer=sgd,
         learning_rate=RATE,
     )
-    for worker in made:
+    for worker in workers:
         worker.schedule = decayed
-    threads.run(made, data, count=6)
-    wanted = dict(alone.named_parameters())
-    for name, value in threads.weights_of(made).items():
-        torch.testing.assert_close(value, wanted[name].detach(), atol=1e-6, rtol=0)
+    threads.run(workers, data, count=6)
+    expected = dict(alone.named_parameters())
+    for name, value in threads.weights_of(workers).items():
+        torch.testing.assert_close(value, expected[name].detach(), atol=1e-6, rtol=0)
 
 
 def test_with_old_weights_each_stage_has_the_rate_of_the_mini_batches_before_its_update() -> None:
     rates: dict[int, list[float]] = {0: [], 1: []}
-    made = threads.workers(
+    workers = threads.workers(
         threads.chain([6, 10, 9, 8, 4]),
         TWO,
         [2, 1],
@@ -74,7 +74,7 @@ def test_with_old_weights_each_stage_has_the_rate_of_the_mini_batches_before_its
         optimizer=sgd,
         learning_rate=RATE,
     )
-    for worker in made:
+    for worker in workers:
         optimizer, stage = worker.optimizer, worker.place.stage
         worker.schedule = lambda done: 1 / (1 + done)
         assert optimizer is not None
@@ -82,7 +82,7 @@ def test_with_old_weights_each_stage_has_the_rate_of_the_mini_batches_before_its
             optimizer.register_step_pre_hook(
                 lambda used, *_, stage=stage: rates[stage].append(used.param_groups[0]["lr"])
             )
-    threads.run(made, batches(*[8] * 6), count=6)
+    threads.run(workers, batches(*[8] * 6), count=6)
     assert rates[0] == pytest.approx([RATE / (1 + done) for done in (0, 2, 4)])
     assert rates[1] == pytest.approx([RATE / 2 / (1 + done) for done in range(6)])
 
@@ -109,7 +109,7 @@ def test_gradients_are_clipped_by_their_norm_over_all_stages(
         optimizer.zero_grad()
     assert clipped == 3
 
-    made = threads.workers(
+    workers = threads.workers(
         model,
         stages,
         replicas,
@@ -118,10 +118,10 @@ def test_gradients_are_clipped_by_their_norm_over_all_stages(
         optimizer=sgd,
         learning_rate=10 * RATE,
     )
-    threads.run(made, data, count=3)
-    wanted = dict(alone.named_parameters())
-    for name, value in threads.weights_of(made).items():
-        torch.testing.assert_close(value, wanted[name].detach(), atol=1e-6, rtol=0)
+    threads.run(workers, data, count=3)
+    expected = dict(alone.named_parameters())
+    for name, value in threads.weights_of(workers).items():
+        torch.testing.assert_close(value, expected[name].detach(), atol=1e-6, rtol=0)
 
 
 def test_clipping_is_refused_where_the_gradients_of_all_stages_are_never_there_together() -> None:
@@ -141,7 +141,7 @@ def test_clipping_is_refused_where_the_gradients_of_all_stages_are_never_there_t
 def test_a_mini_batch_of_another_size_is_refused_where_an_update_averages_several(
     replicas: list[int], settings: Settings, sizes: list[int], kind: str
 ) -> None:
-    made = threads.workers(
+    workers = threads.workers(
         threads.chain([6, 10, 9, 8, 4]),
         TWO,
         replicas,
@@ -150,16 +150,16 @@ def test_a_mini_batch_of_another_size_is_refused_where_an_update_averages_severa
         optimizer=sgd,
         learning_rate=RATE,
     )
-    for worker in made:
+    for worker in workers:
         worker.link.exchange.timeout = 2.0  # type: ignore[attr-defined]
         worker.reducer.timeout = 2.0  # type: ignore[attr-defined]
     count = len(sizes) // (settings.micro_batches if settings.mode == "flush" else 1)
     with pytest.raises(PlanError, match=rf"{kind} \d has 3 samples, the one before it 8: .*drop_last=True"):
-        threads.run(made, batches(*sizes), count=count)
+        threads.run(workers, batches(*sizes), count=count)
 
 
 def test_one_stage_a_worker_takes_a_last_mini_batch_of_another_size() -> None:
-    made = threads.workers(
+    workers = threads.workers(
         threads.chain([6, 10, 9, 8, 4]),
         TWO,
         [1, 1],
@@ -168,29 +168,29 @@ def test_one_stage_a_worker_takes_a_last_mini_batch_of_another_size() -> None:
         optimizer=sgd,
         learning_rate=RATE,
     )
-    threads.run(made, batches(8, 8, 3), count=3)
-    assert len(made[-1].losses) == 3
+    threads.run(workers, batches(8, 8, 3), count=3)
+    assert len(workers[-1].losses) == 3
 
 
 def test_statistics_of_a_checkpoint_are_those_of_all_replicas() -> None:
     model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2), nn.Sequential(nn.BatchNorm1d(2, affine=False)))
     copies = [copy.deepcopy(model) for _ in range(3)]
-    for number, each in enumerate(copies):
-        each(torch.randn(16, 3, generator=torch.Generator().manual_seed(number)) + number)
-    reducer, found = LocalReducer(3), dict[int, dict[str, torch.Tensor]]()
-    before = [each.state_dict()["1.running_mean"].clone() for each in copies]
+    for number, replica in enumerate(copies):
+        replica(torch.randn(16, 3, generator=torch.Generator().manual_seed(number)) + number)
+    reducer, statistics = LocalReducer(3), dict[int, dict[str, torch.Tensor]]()
+    before = [replica.state_dict()["1.running_mean"].clone() for replica in copies]
 
     def work(number: int) -> None:
-        found[number] = averaged_statistics(copies[number], reducer, replicas=3)
+        statistics[number] = averaged_statistics(copies[number], reducer, replicas=3)
 
     working = [threading.Thread(target=work, args=(number,)) for number in range(3)]
     for thread in working:
         thread.start()
     for thread in working:
         thread.join()
-    assert sorted(found[0]) == ["1.running_mean", "1.running_var", "2.0.running_mean", "2.0.running_var"]
-    for name, value in found[0].items():
-        wanted = torch.stack([each.state_dict()[name] for each in copies]).mean(0)
-        torch.testing.assert_close(value, wanted)
-    for each, mean in zip(copies, before, strict=True):
-        torch.testing.assert_close(each.state_dict()["1.running_mean"], mean)
+    assert sorted(statistics[0]) == ["1.running_mean", "1.running_var", "2.0.running_mean", "2.0.running_var"]
+    for name, value in statistics[0].items():
+        expected = torch.stack([replica.state_dict()[name] for replica in copies]).mean(0)
+        torch.testing.assert_close(value, expected)
+    for replica, mean in zip(copies, before, strict=True):
+        torch.testing.assert_close(replica.state_dict()["1.running_mean"], mean)

@@ -39,24 +39,24 @@ def run(
     """The lines of worker 0; all end with the codes, 0 by default. Checkpoints and the model are in the folder."""
     folder.mkdir(exist_ok=True)
     common = ["run", f"{FOLDER / 'digits.py'}:model", "--batch", "8", "--epochs", "3", "--timeout", "100"]
-    kept = ["--checkpoints", str(folder / "kept"), "--output", str(folder / "model.pt"), "--every", "4"]
+    paths = ["--checkpoints", str(folder / "kept"), "--output", str(folder / "model.pt"), "--every", "4"]
     with Job(
         FOLDER / "run_worker.py",
         workers,
         folder,
-        [*common, *kept, *options],
+        [*common, *paths, *options],
         environment=environment or {},
         of_rank=of_rank or {},
     ) as job:
-        found = job.end(within=150)
+        exit_codes = job.end(within=150)
         expected = list(codes or [0] * workers)
-        assert found == expected, [worker.output + worker.errors[-1500:] for worker in job.workers]
+        assert exit_codes == expected, [worker.output + worker.errors[-1500:] for worker in job.workers]
         return [*job.workers[0].results(), {"errors": [worker.errors for worker in job.workers]}]
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
-    found: dict[str, torch.Tensor] = torch.load(folder / "model.pt", weights_only=True)
-    return found
+    state: dict[str, torch.Tensor] = torch.load(folder / "model.pt", weights_only=True)
+    return state
 
 
 def test_a_run_goes_on_with_other_workers_and_another_plan_where_it_was_stopped(tmp_path: Path) -> None:
@@ -65,16 +65,16 @@ def test_a_run_goes_on_with_other_workers_and_another_plan_where_it_was_stopped(
     two = plan_of(tmp_path, [1, 1], [3])
     stopped = run(moved, 2, *two, codes=[143, 143], of_rank={0: {"WAY_TO_END": "SIGTERM", "AT": "50"}})
     assert [line["done"] for line in stopped if "done" in line] == [4, 8]
-    rest = run(moved, 3, *plan_of(tmp_path, [2, 1], [2]))
-    assert rest[0] == {"resumed": 8, "of": 18}
-    assert [line["loss"] for line in rest if "loss" in line] == pytest.approx(
+    lines = run(moved, 3, *plan_of(tmp_path, [2, 1], [2]))
+    assert lines[0] == {"resumed": 8, "of": 18}
+    assert [line["loss"] for line in lines if "loss" in line] == pytest.approx(
         [line["loss"] for line in whole if "loss" in line][2:], abs=1e-5
     )
     (expected,) = (line for line in whole if "evaluation" in line)
-    (found,) = (line for line in rest if "evaluation" in line)
-    assert found["samples"] == 22
-    assert found["evaluation"] == pytest.approx(expected["evaluation"], abs=1e-5)
-    assert found["metric"] == pytest.approx(expected["metric"])
+    (evaluation,) = (line for line in lines if "evaluation" in line)
+    assert evaluation["samples"] == 22
+    assert evaluation["evaluation"] == pytest.approx(expected["evaluation"], abs=1e-5)
+    assert evaluation["metric"] == pytest.approx(expected["metric"])
     assert weights(moved).keys() == weights(alone).keys()
     for name, value in weights(alone).items():
         torch.testing.assert_close(weights(moved)[name], value, atol=1e-5, rtol=0)

@@ -35,9 +35,9 @@ def parts(inputs: Any, labels: Any, count: int) -> list[Any]:
     size = len(labels) // count
     rows = [slice(number * size, (number + 1) * size) for number in range(count)]
     if isinstance(inputs, dict):
-        return [({name: value[own] for name, value in inputs.items()}, labels[own]) for own in rows]
-    given = inputs if isinstance(inputs, tuple) else (inputs,)
-    return [(tuple(value[own] for value in given), labels[own]) for own in rows]
+        return [({name: value[index] for name, value in inputs.items()}, labels[index]) for index in rows]
+    tensors = inputs if isinstance(inputs, tuple) else (inputs,)
+    return [(tuple(value[index] for value in tensors), labels[index]) for index in rows]
 
 
 def alone(case: Case, micro: int) -> tuple[list[float], dict[str, torch.Tensor]]:
@@ -82,9 +82,9 @@ def main() -> None:
     losses = [pipeline.step(*batch) for batch in batches(case)]
     expected, weights = alone(case, MICRO * plan.replicas[0])
     differences = [
-        float((value - weights[own]).abs().max())
-        for own, value in pipeline.stage.state.items()
-        if own in weights and value.is_floating_point()
+        float((value - weights[key]).abs().max())
+        for key, value in pipeline.stage.state.items()
+        if key in weights and value.is_floating_point()
     ]
     print(
         json.dumps(

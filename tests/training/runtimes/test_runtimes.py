@@ -38,11 +38,11 @@ def planned(name: str, replicas: list[int], *, recomputes: bool) -> str:
     graph = profile(subject, steps=1)
     check(graph, source="profile")
     # Every layer takes as long, so that a plan is the same each time.
-    same = {
+    layers = {
         name: layer if layer.is_input else replace(layer, forward_ms=1.0, backward_ms=2.0)
         for name, layer in graph.layers.items()
     }
-    graph = Graph(same, graph.edges)
+    graph = Graph(layers, graph.edges)
     options = Options(levels=(Level(machines=len(replicas), bandwidth=1e8),), straight=True)
     plan = plan_pipeline(parse(render(graph)), options)
     return json.dumps(
@@ -52,7 +52,8 @@ def planned(name: str, replicas: list[int], *, recomputes: bool) -> str:
                 for stage, count in zip(plan.stages, replicas, strict=True)
             ],
             "inputs": [
-                {"name": each.name, "dtype": each.dtype, "shape": list(each.shape)} for each in plan.inputs
+                {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape)}
+                for tensor in plan.inputs
             ],
         }
     )
