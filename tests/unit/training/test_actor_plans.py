@@ -14,8 +14,8 @@ def actor(name: str, consumes: str = "", produces: str = "", **more: object) -> 
     """An actor that does nothing; `produces` are names, each with `*count` and `+initial` if wanted."""
     specs = []
     for text in produces.split():
-        rest, _, initial = text.partition("+")
-        register, _, count = rest.partition("*")
+        spec, _, initial = text.partition("+")
+        register, _, count = spec.partition("*")
         specs.append(RegisterSpec(name=register, count=int(count or 2), initial=int(initial or 0)))
     return Task(name=name, kernel=no_kernel, consumes=tuple(consumes.split()), produces=tuple(specs), **more)  # type: ignore[arg-type]
 

@@ -241,7 +241,7 @@ def test_a_cycle_with_an_initial_credit_runs_in_step() -> None:
             thread=1,
         ),
     )
-    assert order == [f"{what} {number}" for number in range(3) for what in ("forward", "update")]
+    assert order == [f"{kind} {number}" for number in range(3) for kind in ("forward", "update")]
 
 
 def test_of_several_actors_that_could_act_the_most_urgent_does() -> None:
@@ -283,7 +283,7 @@ def test_of_several_actors_that_could_act_the_most_urgent_does() -> None:
 def test_a_diamond_ends_with_every_value_in_order_whatever_delays(
     counts: list[int], threads: list[int], delays: list[float], total: int
 ) -> None:
-    found: list[object] = []
+    values: list[object] = []
 
     def slowly(kernel: Kernel, delay: float) -> Kernel:
         def slow(inputs: Registers, outputs: Registers, number: int) -> End | None:
@@ -301,7 +301,7 @@ def test_a_diamond_ends_with_every_value_in_order_whatever_delays(
         copying("n", "left"),
         copying("n", "right", lambda n: -n),
         join,
-        collecting(found, "pair"),
+        collecting(values, "pair"),
     )
     consumed = ((), ("n",), ("n",), ("left", "right"), ("pair",))
     specs = [(RegisterSpec(name=name, count=count),) for name, count in zip(names, counts, strict=True)]
@@ -317,11 +317,11 @@ def test_a_diamond_ends_with_every_value_in_order_whatever_delays(
             for place in range(5)
         )
     )
-    assert found == [(number, -number) for number in range(total)]
+    assert values == [(number, -number) for number in range(total)]
 
 
 def test_acts_of_a_pool_overlap_and_leave_in_order() -> None:
-    found: list[object] = []
+    values: list[object] = []
     most = 0
     running = 0
     lock = threading.Lock()
@@ -340,10 +340,10 @@ def test_acts_of_a_pool_overlap_and_leave_in_order() -> None:
     run(
         Task(name="source", kernel=counting(20, "n"), produces=(RegisterSpec(name="n", count=4),)),
         Task(name="work", kernel=pool, consumes=("n",), produces=(RegisterSpec(name="out", count=4),)),
-        Task(name="end", kernel=collecting(found, "out"), consumes=("out",), thread=1),
+        Task(name="end", kernel=collecting(values, "out"), consumes=("out",), thread=1),
     )
     pool.close()
-    assert found == list(range(20))
+    assert values == list(range(20))
     assert most == 3
 
 
@@ -428,11 +428,11 @@ def test_an_act_that_never_returns_ends_the_run_with_the_name_of_its_actor() -> 
 
 
 def test_acts_that_take_long_each_are_not_taken_for_one_that_never_returns() -> None:
-    found: list[object] = []
+    values: list[object] = []
 
     def slow(inputs: Registers, outputs: Registers, number: int) -> None:
         time.sleep(0.05)
-        found.append(inputs["a"].value)
+        values.append(inputs["a"].value)
 
     plan = ActorPlan(
         (
@@ -441,4 +441,4 @@ def test_acts_that_take_long_each_are_not_taken_for_one_that_never_returns() -> 
         )
     )
     Runtime(plan, patience=WAIT).run()
-    assert found == list(range(8))
+    assert values == list(range(8))

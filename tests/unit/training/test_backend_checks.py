@@ -24,8 +24,8 @@ def step(op: str, *inputs: TensorType, output: TensorType, **more: object) -> St
 def region(
     *nodes: Node, inputs: int = 4, outputs: tuple[int, ...] = (6,), weights: tuple[int, ...] = ()
 ) -> Region:
-    given = tuple(Input(id=place, type=F10, weight=place in weights) for place in range(inputs))
-    return Region(symbol="subgraph_0", backend="x", inputs=given, nodes=nodes, outputs=outputs)
+    tensors = tuple(Input(id=place, type=F10, weight=place in weights) for place in range(inputs))
+    return Region(symbol="subgraph_0", backend="x", inputs=tensors, nodes=nodes, outputs=outputs)
 
 
 def node(number: int, kind: str, *inputs: int) -> Node:

@@ -38,15 +38,15 @@ spec:
 
 def run(*arguments: object) -> Result:
     """The command with its exit code and output."""
-    return CliRunner().invoke(main, [str(each) for each in arguments])
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
 def plan_json(profile: Path, *arguments: object) -> dict[str, Any]:
     """The JSON document of a plan."""
     result = run("plan", "--profile", profile, *arguments, "--json")
     assert result.exit_code == 0, result.output
-    found: dict[str, Any] = json.loads(result.output)
-    return found
+    document: dict[str, Any] = json.loads(result.output)
+    return document
 
 
 def test_a_plan_is_one_json_document(chain: Path) -> None:
@@ -66,8 +66,8 @@ def test_a_plan_is_one_json_document(chain: Path) -> None:
     assert [first["warmup"], first["versions"], last["warmup"], last["versions"]] == [1, 2, 0, 1]
     assert first["nodes"] + last["nodes"] == [f"node{number}" for number in range(2, 9)]
     slowest = max(
-        max((each["computeSeconds"] + each["syncSeconds"]) / each["replicas"], each["transferSeconds"])
-        for each in document["stages"]
+        max((stage["computeSeconds"] + stage["syncSeconds"]) / stage["replicas"], stage["transferSeconds"])
+        for stage in document["stages"]
     )
     assert document["bottleneckSeconds"] == pytest.approx(slowest)
     assert document["speedVsOne"] == pytest.approx(0.0715 / slowest)
@@ -114,7 +114,7 @@ def test_what_is_ahead_costs_versions_and_memory_of_all_stages_but_the_last(chai
     assert (plain["ahead"], ahead["ahead"]) == (0, 2)
     assert plain["bottleneckSeconds"] == ahead["bottleneckSeconds"]
     first, last = plain["stages"]
-    assert [(each["warmup"], each["versions"]) for each in ahead["stages"]] == [
+    assert [(stage["warmup"], stage["versions"]) for stage in ahead["stages"]] == [
         (first["warmup"] + 2, first["versions"] + 2),
         (last["warmup"], last["versions"]),
     ]
@@ -144,7 +144,9 @@ def test_the_job_has_the_workers_readers_and_plan_of_the_plan(chain: Path, tmp_p
     (worker,) = job["spec"]["replicaSpecs"]
     assert job["spec"]["workers"] == 3
     assert job["spec"]["datasets"] == [{"name": "mnist", "mountPath": "/data", "readers": "0-1"}]
-    variables = {each["name"]: each["value"] for each in worker["template"]["spec"]["containers"][0]["env"]}
+    variables = {
+        variable["name"]: variable["value"] for variable in worker["template"]["spec"]["containers"][0]["env"]
+    }
     assert variables["KEPT"] == "1"
     assert json.loads(variables[PLAN_VARIABLE]) == json.loads(result.output)
 
@@ -169,7 +171,7 @@ def test_pods_have_the_gpus_of_the_innermost_level_and_stay_near_each_other(
     plan = json.loads(pod["containers"][0]["env"][1]["value"])
     assert [level["machines"] for level in plan["levels"]] == [2, 2]
     wishes = pod["affinity"]["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
-    assert [(each["weight"], each["podAffinityTerm"]["topologyKey"]) for each in wishes] == [
+    assert [(term["weight"], term["podAffinityTerm"]["topologyKey"]) for term in wishes] == [
         (100, "example.com/rack"),
         (50, "topology.kubernetes.io/zone"),
     ]
@@ -205,7 +207,7 @@ def test_the_job_follows_the_advice_where_no_pipeline_is_best(
     (worker,) = job["spec"]["replicaSpecs"]
     assert job["spec"]["workers"] == workers
     assert job["spec"]["datasets"] == [{"name": "mnist", "mountPath": "/data"}]
-    names = [each["name"] for each in worker["template"]["spec"]["containers"][0]["env"]]
+    names = [variable["name"] for variable in worker["template"]["spec"]["containers"][0]["env"]]
     assert (PLAN_VARIABLE in names) is planned
 
 
@@ -409,8 +411,14 @@ def test_an_order_is_one_json_document(chain: Path, rule: str) -> None:
     result = run("order", "--profile", chain, "--bandwidth", "10Gbit", "--rule", rule, "--json")
     assert result.exit_code == 0
     document = json.loads(result.output)
-    assert [each["node"] for each in document["transfers"]] == ["node2", "node4", "node6", "node7", "node8"]
-    values = [each["priority"] for each in document["transfers"]]
+    assert [transfer["node"] for transfer in document["transfers"]] == [
+        "node2",
+        "node4",
+        "node6",
+        "node7",
+        "node8",
+    ]
+    values = [transfer["priority"] for transfer in document["transfers"]]
     assert values == sorted(values, reverse=True)
     assert document["plannedSeconds"] < document["randomSeconds"]
     assert 0 < document["overlap"]["random"] < document["overlap"]["planned"] <= 1

@@ -57,16 +57,16 @@ def test_a_peer_that_sends_what_cannot_be_is_named(
 ) -> None:
     channel, far = ends
     far[0].sendall(head)
-    found = waited(channel)
-    assert found.startswith(PEER)
-    assert reason in found
+    message = waited(channel)
+    assert message.startswith(PEER)
+    assert reason in message
 
 
 def test_a_peer_that_falls_silent_is_named_with_what_was_awaited(
     ends: tuple[Channel, list[socket.socket]],
 ) -> None:
-    found = waited(ends[0], timeout=0.1)
-    assert found == f"{PEER} has sent nothing that was awaited (conv.weight) for 0.1 s; see its log"
+    message = waited(ends[0], timeout=0.1)
+    assert message == f"{PEER} has sent nothing that was awaited (conv.weight) for 0.1 s; see its log"
 
 
 def test_a_peer_that_says_why_it_ends_is_quoted(ends: tuple[Channel, list[socket.socket]]) -> None:

@@ -69,10 +69,10 @@ def test_no_more_mini_batches_are_in_flight_than_there_are_registers() -> None:
 
 def test_a_plan_whose_backward_waits_for_more_forwards_than_there_are_registers_is_refused() -> None:
     def plan(count: int) -> ActorPlan:
-        made = (RegisterSpec(name="in flight", count=count), RegisterSpec(name="ahead", lag=3))
+        registers = (RegisterSpec(name="in flight", count=count), RegisterSpec(name="ahead", lag=3))
         return ActorPlan(
             (
-                Task(name="forward", kernel=no_kernel, produces=made),
+                Task(name="forward", kernel=no_kernel, produces=registers),
                 Task(name="backward", kernel=no_kernel, consumes=("in flight", "ahead")),
             )
         )
@@ -100,14 +100,16 @@ def test_every_mini_batch_goes_to_one_replica_of_each_stage_and_neighbours_know_
     places = [place_of(rank, replicas) for rank in range(sum(replicas))]
     assert [place.rank for place in places] == list(range(sum(replicas)))
     for stage in range(len(replicas)):
-        own = [place for place in places if place.stage == stage]
-        assert sorted(batch for place in own for batch in share(place, first=0, count=24)) == list(range(24))
+        in_stage = [place for place in places if place.stage == stage]
+        assert sorted(batch for place in in_stage for batch in share(place, first=0, count=24)) == list(
+            range(24)
+        )
     for place in places:
-        for other in places:
-            if other.stage == place.stage + 1:
-                meet = bool(set(share(place, first=0, count=144)) & set(share(other, first=0, count=144)))
-                assert (other.replica in neighbours(place, step=1)) == meet
-                assert (place.replica in neighbours(other, step=-1)) == meet
+        for neighbour in places:
+            if neighbour.stage == place.stage + 1:
+                meet = bool(set(share(place, first=0, count=144)) & set(share(neighbour, first=0, count=144)))
+                assert (neighbour.replica in neighbours(place, step=1)) == meet
+                assert (place.replica in neighbours(neighbour, step=-1)) == meet
 
 
 @given(replicas=REPLICAS)

@@ -20,7 +20,7 @@ def test_the_workers_read_the_plan_that_was_written(chain: Path) -> None:
     assert plan is not None
     assert plan.replicas == (2, 1)
     assert [list(stage) for stage in plan.stages] == [
-        each["nodes"] for each in json.loads(document)["stages"]
+        stage["nodes"] for stage in json.loads(document)["stages"]
     ]
     with pytest.raises(PlanError, match=r"is a plan for 3 workers \(2-1\), the job has 4 \(WORLD_SIZE\)"):
         plan_from({PLAN_VARIABLE: document}, workers=4)

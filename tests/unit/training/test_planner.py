@@ -41,7 +41,7 @@ def layer(name: str, seconds: float, *, parameters: float = 0, output: float = 0
 
 def chain(*layers: Layer) -> Graph:
     """An input, and layers one after the other."""
-    named = {each.name: each for each in (layer("input", 0), *layers)}
+    named = {entry.name: entry for entry in (layer("input", 0), *layers)}
     return Graph(named, tuple(zip(named, list(named)[1:], strict=False)))
 
 
@@ -59,7 +59,7 @@ def random_graph(chooser: random.Random) -> Graph:
             output=chooser.choice([0, 1e4, 1e7]) * chooser.random(),
         )
         before = chooser.sample(["input", *names[:number]], min(number + 1, chooser.randint(1, 3)))
-        edges += [(each, name) for each in before]
+        edges += [(source, name) for source in before]
     users = {producer for producer, _ in edges}
     edges += [(name, names[-1]) for name in names[:-1] if name not in users]
     layers[names[0]] = layer(names[0], 0.5, parameters=1e5, output=1e4)
@@ -108,7 +108,7 @@ def brute_force(graph: Graph, options: Options) -> float:
         """`left` has `machines` in all, those of its last stage included."""
         if left == everything:
             return worst if options.fewer or machines == level.machines else math.inf
-        found = math.inf
+        least = math.inf
         for right in closed_sets(graph, left):
             names = right - left
             for idle in range(level.machines if options.fewer and left else 1):
@@ -125,8 +125,8 @@ def brute_force(graph: Graph, options: Options) -> float:
                         times.append(2 * crossing(left) / (level.bandwidth * replicas))
                         if right != everything:
                             times.append(2 * crossing(right) / (level.bandwidth * replicas))
-                    found = min(found, best(right, upto, max(times)))
-        return found
+                    least = min(least, best(right, upto, max(times)))
+        return least
 
     return best(frozenset(), 0, 0.0)
 
@@ -137,7 +137,7 @@ def test_the_planner_equals_brute_force_on_random_graphs(part: int) -> None:
     refused = cut = again = 0
     for number in range(100):
         graph = random_graph(chooser)
-        held = sum(each.output_bytes + each.parameter_bytes for each in graph.layers.values())
+        held = sum(entry.output_bytes + entry.parameter_bytes for entry in graph.layers.values())
         recompute = number % 3 == 0
         options = Options(
             levels=(Level(machines=chooser.randint(1, 4), bandwidth=10 ** chooser.uniform(6, 9)),),
@@ -149,15 +149,15 @@ def test_the_planner_equals_brute_force_on_random_graphs(part: int) -> None:
             straight=chooser.random() < 0.15,
             fewer=not recompute and chooser.random() < 0.3,
         )
-        wanted = brute_force(graph, options)
-        if math.isinf(wanted):
+        expected = brute_force(graph, options)
+        if math.isinf(expected):
             refused += 1
             with pytest.raises(InputError):
                 best_blocks(graph, options)
             continue
         blocks = best_blocks(graph, options)
         cut += len(blocks) > 1
-        assert bottleneck_seconds(blocks, graph, options) == pytest.approx(wanted, rel=1e-9)
+        assert bottleneck_seconds(blocks, graph, options) == pytest.approx(expected, rel=1e-9)
         again += any(stage.recomputes for stage in stages(blocks, graph, options))
         names = [name for block in blocks for name in block.nodes]
         assert sorted(names) == sorted(set(graph.layers) - {"input"})
@@ -172,23 +172,23 @@ def two_levels_by_hand(graph: Graph, inner: Level, outer: Level) -> float:
     layers = [graph.layers[name] for name in names]
 
     def sums(first: int, last: int, attribute: str) -> float:
-        return math.fsum(getattr(each, attribute) for each in layers[first:last])
+        return math.fsum(getattr(entry, attribute) for entry in layers[first:last])
 
     def level_best(
         first: int, last: int, level: Level, machines: int, compute: Seconds, within: int
     ) -> float:
         sync = 4 * (machines - 1) / machines * sums(first, last, "parameter_bytes") / level.bandwidth
-        found = (compute(first, last) + sync / within) / machines
+        least = (compute(first, last) + sync / within) / machines
         for cut in range(first + 1, last):
             for replicas in range(1, machines):
-                own = compute(cut, last)
-                own += 4 * (replicas - 1) / replicas * sums(cut, last, "parameter_bytes") / level.bandwidth
-                times = [own / replicas, 2 * layers[cut - 1].output_bytes / (level.bandwidth * replicas)]
+                busy = compute(cut, last)
+                busy += 4 * (replicas - 1) / replicas * sums(cut, last, "parameter_bytes") / level.bandwidth
+                times = [busy / replicas, 2 * layers[cut - 1].output_bytes / (level.bandwidth * replicas)]
                 if last != len(layers):
                     times.append(2 * layers[last - 1].output_bytes / (level.bandwidth * replicas))
-                rest = level_best(first, cut, level, machines - replicas, compute, within)
-                found = min(found, max(*times, rest))
-        return found
+                remainder = level_best(first, cut, level, machines - replicas, compute, within)
+                least = min(least, max(*times, remainder))
+        return least
 
     def inside(first: int, last: int) -> float:
         return level_best(first, last, inner, inner.machines, lambda a, b: sums(a, b, "seconds"), 1)
@@ -208,8 +208,8 @@ def test_two_levels_equal_brute_force_on_random_chains() -> None:
         outer = Level(machines=chooser.randint(1, 3), bandwidth=10 ** chooser.uniform(6, 8))
         options = Options(levels=(inner, outer), sync="ps")
         blocks = best_blocks(graph, options)
-        wanted = two_levels_by_hand(graph, inner, outer)
-        assert bottleneck_seconds(blocks, graph, options) == pytest.approx(wanted, rel=1e-9)
+        expected = two_levels_by_hand(graph, inner, outer)
+        assert bottleneck_seconds(blocks, graph, options) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -303,13 +303,13 @@ def test_a_cut_costs_every_tensor_that_someone_behind_it_reads_once_and_no_other
     forks = 0
     for _ in range(60):
         graph = random_graph(chooser)
-        found = states.states_of(graph)
-        for bits, cost in zip(found.members, found.cut_bytes, strict=True):
-            inside = frozenset(name for place, name in enumerate(found.graph.order) if bits >> place & 1)
+        table = states.states_of(graph)
+        for bits, cost in zip(table.members, table.cut_bytes, strict=True):
+            inside = frozenset(name for place, name in enumerate(table.graph.order) if bits >> place & 1)
             everything = set(graph.layers) - {"input"}
             exact = crossing_bytes(graph, inside) if inside != everything else 0.0
             assert cost == pytest.approx(exact)
-            forks += published_cut(found.graph, inside) > cost * (1 + 1e-9)
+            forks += published_cut(table.graph, inside) > cost * (1 + 1e-9)
     assert forks, "a fork among the random graphs for which the published cost is too high"
 
 
@@ -317,7 +317,7 @@ def published_cut(graph: Graph, inside: frozenset[str]) -> float:
     """The cost that the published optimizer counts: the outputs of an augmented antichain."""
     before: dict[str, set[str]] = {}
     for name in graph.order:
-        before[name] = set().union(*({each} | before[each] for each in graph.predecessors[name]))
+        before[name] = set().union(*({source} | before[source] for source in graph.predecessors[name]))
     antichain = {name for name in inside if not inside.intersection(graph.successors[name])}
     extra = {
         earlier
@@ -345,7 +345,7 @@ def test_layers_that_are_to_stay_together_are_in_one_stage() -> None:
 
 def test_the_advice_is_never_beaten_by_a_figure_in_the_same_document() -> None:
     chooser = random.Random(0)
-    seen = set()
+    answers = set()
     for _ in range(80):
         layers = [
             Layer(
@@ -362,19 +362,23 @@ def test_the_advice_is_never_beaten_by_a_figure_in_the_same_document() -> None:
         outer = Level(machines=2, bandwidth=level.bandwidth / 4)
         levels = chooser.choice([(level,), (level, outer)])
         plan = plan_pipeline(chain(*layers), Options(levels=levels, fewer=chooser.random() < 0.2, ahead=0))
-        found = document(plan)
-        figures = [found[name] for name in ("expectedSeconds", "oneWorkerSeconds", "dataParallelSeconds")]
+        content = document(plan)
+        figures = [content[name] for name in ("expectedSeconds", "oneWorkerSeconds", "dataParallelSeconds")]
         figures += [plan.expected_seconds]
-        assert found["expectedSeconds"] <= min(figures) * (1 + 1e-6)
-        assert found["speedVsOne"] == pytest.approx(found["oneWorkerSeconds"] / found["expectedSeconds"])
-        first = found["stages"][0]
-        if len(found["stages"]) == 1:
-            own = (first["computeSeconds"] + first["syncSeconds"]) / first["replicas"]
-            assert found["bottleneckSeconds"] == pytest.approx(own)
-        assert (len(found["stages"]) > 1) == (plan.best is Parallelism.PIPELINE)
-        assert found["workers"] == sum(each["replicas"] for each in found["stages"])
-        seen.add((plan.best, len(plan.stages) > 1))
-    assert seen >= {(each, True) for each in Parallelism}, "every answer where the planner had a pipeline"
+        assert content["expectedSeconds"] <= min(figures) * (1 + 1e-6)
+        assert content["speedVsOne"] == pytest.approx(
+            content["oneWorkerSeconds"] / content["expectedSeconds"]
+        )
+        first = content["stages"][0]
+        if len(content["stages"]) == 1:
+            busy = (first["computeSeconds"] + first["syncSeconds"]) / first["replicas"]
+            assert content["bottleneckSeconds"] == pytest.approx(busy)
+        assert (len(content["stages"]) > 1) == (plan.best is Parallelism.PIPELINE)
+        assert content["workers"] == sum(stage["replicas"] for stage in content["stages"])
+        answers.add((plan.best, len(plan.stages) > 1))
+    assert answers >= {(parallelism, True) for parallelism in Parallelism}, (
+        "every answer where the planner had a pipeline"
+    )
 
 
 def test_a_model_that_is_too_large_for_a_worker_is_never_advised_whole() -> None:
@@ -400,7 +404,7 @@ def test_the_smallest_memory_of_a_refusal_does_fit_and_less_does_not() -> None:
     for _ in range(30):
         graph = random_graph(chooser)
         level = Level(machines=chooser.randint(1, 4), bandwidth=1e8)
-        found = []
+        sizes = []
         for again in (False, True):
             with pytest.raises(InputError, match="the smallest memory that one fits") as refusal:
                 best_blocks(graph, Options(levels=(level,), memory_bytes=1, recompute=again))
@@ -408,8 +412,8 @@ def test_the_smallest_memory_of_a_refusal_does_fit_and_less_does_not() -> None:
             assert best_blocks(graph, Options(levels=(level,), memory_bytes=smallest, recompute=again))
             with pytest.raises(InputError):
                 best_blocks(graph, Options(levels=(level,), memory_bytes=smallest - 1, recompute=again))
-            found.append(smallest)
-        assert found[1] <= found[0]
+            sizes.append(smallest)
+        assert sizes[1] <= sizes[0]
 
 
 def test_a_stage_computes_its_forward_again_only_where_it_would_not_fit() -> None:
@@ -474,6 +478,6 @@ def test_a_model_with_too_many_cuts_is_refused_not_waited_for() -> None:
 
 def test_the_states_of_a_chain_are_as_many_as_its_layers_and_the_empty_one() -> None:
     graph = chain(*(layer(str(number), 1.0, parameters=8, output=number) for number in range(9)))
-    found = states.states_of(graph)
-    assert len(found.members) == 10
-    assert numpy.array_equal(found.cut_bytes, [0, 0, 1, 2, 3, 4, 5, 6, 7, 0])
+    table = states.states_of(graph)
+    assert len(table.members) == 10
+    assert numpy.array_equal(table.cut_bytes, [0, 0, 1, 2, 3, 4, 5, 6, 7, 0])

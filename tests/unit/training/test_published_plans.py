@@ -104,13 +104,13 @@ def test_the_whole_table_is_planned_in_five_seconds(published: Path) -> None:
 
 def test_resnet50_on_64_workers_is_planned_in_ten_seconds(published: Path) -> None:
     graph = parse((published / "resnet50.txt").read_text())
-    wanted = Options(levels=(Level(machines=64, bandwidth=1e9),), sync="ps")
+    setting = Options(levels=(Level(machines=64, bandwidth=1e9),), sync="ps")
     before = time.process_time()
-    blocks = best_blocks(graph, wanted)
+    blocks = best_blocks(graph, setting)
     assert time.process_time() - before < 10
     assert sum(block.replicas for block in blocks) == 64
     # 34.9 times one worker: a plan that is evaluated by the formulas, not by the search.
-    assert graph.seconds / bottleneck_seconds(blocks, graph, wanted) > 34
+    assert graph.seconds / bottleneck_seconds(blocks, graph, setting) > 34
 
 
 @pytest.mark.parametrize("name", ["resnet18", "squeezenet1_0"])

@@ -24,8 +24,8 @@ def pipeline(
         Stage(
             nodes=(),
             replicas=count,
-            compute_seconds=own,
-            forward_seconds=own / 3,
+            compute_seconds=compute,
+            forward_seconds=compute / 3,
             arriving_seconds=way,
             sync_seconds=sync if count > 1 else 0.0,
             transfer_seconds=2 * way / count,
@@ -33,7 +33,7 @@ def pipeline(
             versions=warmup + 1,
             memory_bytes=0.0,
         )
-        for own, way, count, warmup in zip(seconds, [0.0, *ways], counts, warmups, strict=True)
+        for compute, way, count, warmup in zip(seconds, [0.0, *ways], counts, warmups, strict=True)
     ]
 
 
@@ -86,6 +86,6 @@ def test_it_is_never_less_than_the_slowest_stage_nor_more_than_all_acts_in_turn(
     seconds: list[float], replicas: list[int], way: float
 ) -> None:
     counts = replicas[: len(seconds)]
-    found = steady_seconds(pipeline(*seconds, ways=[way] * (len(seconds) - 1), replicas=counts))
-    slowest = max(own / count for own, count in zip(seconds, counts, strict=True))
-    assert 0.97 * slowest <= found <= 1.03 * (sum(seconds) + 2 * way * (len(seconds) - 1))
+    period = steady_seconds(pipeline(*seconds, ways=[way] * (len(seconds) - 1), replicas=counts))
+    slowest = max(compute / count for compute, count in zip(seconds, counts, strict=True))
+    assert 0.97 * slowest <= period <= 1.03 * (sum(seconds) + 2 * way * (len(seconds) - 1))

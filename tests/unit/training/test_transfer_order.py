@@ -45,8 +45,8 @@ def _layer(name: str, seconds: float, parameters: float) -> Layer:
 def chains() -> list[tuple[Iteration, float]]:
     """Random chains with the seconds of their best order, found by trying all."""
     chooser = random.Random(1)
-    made = [chain_iteration(chooser, layers=7) for _ in range(50)]
-    return [(iteration, best_seconds(iteration)) for iteration in made]
+    iterations = [chain_iteration(chooser, layers=7) for _ in range(50)]
+    return [(iteration, best_seconds(iteration)) for iteration in iterations]
 
 
 @pytest.mark.parametrize("rule", Rule)

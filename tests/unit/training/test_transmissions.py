@@ -24,8 +24,8 @@ def trace(*entries: tuple[int, float, float]) -> list[Transmission]:
 def test_a_transmission_keeps_the_order_when_nothing_more_urgent_waited(
     entries: list[tuple[int, float, float]], kept: int, overtook: int
 ) -> None:
-    found = order_kept(trace(*entries))
-    assert found == OrderKept(transmissions=len(entries), kept=kept, overtook=overtook)
+    outcome = order_kept(trace(*entries))
+    assert outcome == OrderKept(transmissions=len(entries), kept=kept, overtook=overtook)
 
 
 def test_several_connections_are_added_up() -> None:

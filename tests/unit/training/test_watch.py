@@ -27,9 +27,9 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    found = Clock()
-    monkeypatch.setattr(watching, "time", found)
-    return found
+    fake = Clock()
+    monkeypatch.setattr(watching, "time", fake)
+    return fake
 
 
 @pytest.fixture
@@ -44,8 +44,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def written(folder: Path) -> dict[str, float]:
     (file,) = folder.iterdir()
     assert file.name.startswith(PREFIX)
-    found: dict[str, float] = json.loads(file.read_text())
-    return found
+    times: dict[str, float] = json.loads(file.read_text())
+    return times
 
 
 class Slow:
