@@ -66,7 +66,7 @@ class Network:
         uniform = [self.random.uniform(0.5, 1.5, channels) for _ in range(2)]
         normal = [self.random.standard_normal(channels) * 0.1 for _ in range(2)]
         values = [uniform[0], normal[0], normal[1], uniform[1]]
-        names = [self.constant(each.astype(np.float32)) for each in values]
+        names = [self.constant(array.astype(np.float32)) for array in values]
         return str(self.op("BatchNormalization", x, *names))
 
     def dense(self, x: str, inputs: int, outputs: int) -> str:
@@ -111,8 +111,8 @@ def resnet18(size: int = 224, *, norm: bool = True) -> onnx.ModelProto:
     net = Network(3)
 
     def layer(x: str, channels: int, filters: int, kernel: int, stride: int = 1) -> str:
-        made = net.conv(x, channels, filters, kernel, stride=stride, pad=kernel // 2, bias=not norm)
-        return net.norm(made, filters) if norm else made
+        output = net.conv(x, channels, filters, kernel, stride=stride, pad=kernel // 2, bias=not norm)
+        return net.norm(output, filters) if norm else output
 
     x = net.op("Relu", layer("x", 3, 64, 7, 2))
     x = net.op("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
@@ -158,10 +158,10 @@ def lstm() -> onnx.ModelProto:
     inputs = net.op("Split", "x", net.constant(np.ones(steps, dtype=np.int64)), outputs=steps, axis=0)
     parts = net.constant(np.full(4, hidden, dtype=np.int64))
     state = cell = net.constant(np.zeros((batch, hidden), dtype=np.float32))
-    for each in inputs:
-        x = net.op("Squeeze", each, net.constant(np.array([0], dtype=np.int64)))
-        both = net.op("Add", net.op("MatMul", x, weights), net.op("MatMul", state, recurrent))
-        gates = net.op("Split", net.op("Add", both, bias), parts, outputs=4, axis=1)
+    for step in inputs:
+        x = net.op("Squeeze", step, net.constant(np.array([0], dtype=np.int64)))
+        sums = net.op("Add", net.op("MatMul", x, weights), net.op("MatMul", state, recurrent))
+        gates = net.op("Split", net.op("Add", sums, bias), parts, outputs=4, axis=1)
         enter, leave, forget = (net.op("Sigmoid", gate) for gate in gates[:3])
         fresh = net.op("Mul", enter, net.op("Tanh", gates[3]))
         cell = net.op("Add", net.op("Mul", forget, cell), fresh)
@@ -219,11 +219,11 @@ REAL: Mapping[str, Callable[[], onnx.ModelProto]] = {
 def random_inputs(model: onnx.ModelProto, seed: int = 0) -> dict[str, NDArray[np.float32]]:
     """Random arrays for the model's inputs."""
     random = np.random.default_rng(seed)
-    weights = {each.name for each in model.graph.initializer}
+    weights = {initializer.name for initializer in model.graph.initializer}
     return {
-        each.name: random.standard_normal([dim.dim_value for dim in each.type.tensor_type.shape.dim]).astype(
-            np.float32
-        )
-        for each in model.graph.input
-        if each.name not in weights
+        value_info.name: random.standard_normal(
+            [dim.dim_value for dim in value_info.type.tensor_type.shape.dim]
+        ).astype(np.float32)
+        for value_info in model.graph.input
+        if value_info.name not in weights
     }

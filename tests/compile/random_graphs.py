@@ -51,8 +51,8 @@ def _grow(net: Network, name: str, shape: tuple[int, ...]) -> list[str]:
             read.add(source)
             values.append(result)
     # every third graph also gives a value that others read
-    extra = [each for each, _ in values[1:-1] if net.random.random() < 0.15]
-    return sorted({each for each, _ in values[1:] if each not in read} | set(extra))
+    extra = [tensor for tensor, _ in values[1:-1] if net.random.random() < 0.15]
+    return sorted({tensor for tensor, _ in values[1:] if tensor not in read} | set(extra))
 
 
 def _image_op(
@@ -65,7 +65,7 @@ def _image_op(
     if choice == "conv":
         kernel = int(net.random.choice([1, 2, 3]))
         stride, pad, rate = (int(net.random.integers(*bounds)) for bounds in ((1, 3), (0, 2), (1, 3)))
-        groups = int(net.random.choice([each for each in (1, 2, channels) if channels % each == 0]))
+        groups = int(net.random.choice([divisor for divisor in (1, 2, channels) if channels % divisor == 0]))
         filters = groups * int(net.random.integers(1, 5))
         sizes = [(size + 2 * pad - rate * (kernel - 1) - 1) // stride + 1 for size in (height, width)]
         if min(sizes) < 1:
@@ -97,8 +97,8 @@ def _image_op(
         }
         if choice == "avg":
             pooling["count_include_pad"] = int(net.random.integers(0, 2))
-        made = net.op("MaxPool" if choice == "max" else "AveragePool", x, **pooling)
-        return made, (batch, channels, *sizes)
+        output = net.op("MaxPool" if choice == "max" else "AveragePool", x, **pooling)
+        return output, (batch, channels, *sizes)
     if choice == "global":
         return net.op("GlobalAveragePool", x), (batch, channels, 1, 1)
     if choice == "bias":  # also added to what is no convolution
@@ -149,6 +149,6 @@ def _any_op(
         return net.op("Relu", x), shape
     if choice == "host":
         return net.op(str(net.random.choice(["Tanh", "Sigmoid", "Softmax", "Abs"])), x), shape
-    same = [name for name, size in values if size == shape]
-    other = str(net.random.choice(same)) if same else x
-    return net.op(str(net.random.choice(["Add", "Sub", "Mul"])), x, other), shape
+    candidates = [name for name, size in values if size == shape]
+    operand = str(net.random.choice(candidates)) if candidates else x
+    return net.op(str(net.random.choice(["Add", "Sub", "Mul"])), x, operand), shape

@@ -31,7 +31,7 @@ def _walk(
     module: Any, function: Any, makers: Mapping[Any, set[int]], region: str | None, graph: OperatorGraph
 ) -> list[set[int]]:
     """Add a function's operators; the makers of each of its results."""
-    known = dict(makers)
+    by_var = dict(makers)
     local: dict[Any, Any] = {}
     tuples: dict[Any, list[set[int]]] = {}
     for block in function.body.blocks:
@@ -44,32 +44,36 @@ def _walk(
             ):
                 callee = local.get(value.op) if value.op in local else module[value.op]
                 assert callee is not None
-                given = {
-                    param: _makers(argument, known)
+                arguments = {
+                    param: _makers(argument, by_var)
                     for param, argument in zip(callee.params, value.args, strict=True)
                 }
                 name = region or (str(value.op.name_hint) if isinstance(value.op, tvm.ir.GlobalVar) else None)
                 tuples[binding.var] = _walk(
-                    module, callee, given, f"{name}@{len(graph.names)}" if region is None else region, graph
+                    module,
+                    callee,
+                    arguments,
+                    f"{name}@{len(graph.names)}" if region is None else region,
+                    graph,
                 )
-                known[binding.var] = set().union(*tuples[binding.var])
+                by_var[binding.var] = set().union(*tuples[binding.var])
             elif isinstance(value, relax.TupleGetItem) and value.tuple_value in tuples:
-                known[binding.var] = tuples[value.tuple_value][value.index]
+                by_var[binding.var] = tuples[value.tuple_value][value.index]
             elif operator_name(value):
                 graph.names.append(operator_name(value))
-                graph.reads.append(set().union(*(_makers(argument, known) for argument in value.args)))
+                graph.reads.append(set().union(*(_makers(argument, by_var) for argument in value.args)))
                 graph.regions.append(region)
-                known[binding.var] = {len(graph.names) - 1}
+                by_var[binding.var] = {len(graph.names) - 1}
             else:
-                known[binding.var] = _makers(value, known)
+                by_var[binding.var] = _makers(value, by_var)
     result = function.body.body
     results = result.fields if isinstance(result, relax.Tuple) else [result]
-    return [_makers(each, known) for each in results]
+    return [_makers(output, by_var) for output in results]
 
 
 def _makers(expression: Any, known: Mapping[Any, set[int]]) -> set[int]:
     if isinstance(expression, relax.Tuple):
-        return set().union(*(_makers(each, known) for each in expression.fields))
+        return set().union(*(_makers(member, known) for member in expression.fields))
     if isinstance(expression, relax.TupleGetItem):
         return _makers(expression.tuple_value, known)
     if isinstance(expression, relax.Call):
@@ -79,16 +83,16 @@ def _makers(expression: Any, known: Mapping[Any, set[int]]) -> set[int]:
 
 def not_convex(graph: OperatorGraph) -> set[str]:
     """The regions that a path leaves and enters again."""
-    found: set[str] = set()
-    for region in {each for each in graph.regions if each is not None}:
+    regions: set[str] = set()
+    for region in {name for name in graph.regions if name is not None}:
         outside_after: set[int] = set()  # operators outside that need the region's results
         for number, reads in enumerate(graph.reads):
             if graph.regions[number] == region:
                 if reads & outside_after:
-                    found.add(region)
-            elif reads & outside_after or any(graph.regions[each] == region for each in reads):
+                    regions.add(region)
+            elif reads & outside_after or any(graph.regions[source] == region for source in reads):
                 outside_after.add(number)
-    return found
+    return regions
 
 
 def counts(graph: OperatorGraph) -> Mapping[str, int]:
@@ -98,5 +102,5 @@ def counts(graph: OperatorGraph) -> Mapping[str, int]:
 
 def region_sets(graph: OperatorGraph) -> Sequence[set[int]]:
     """The operators of each region."""
-    names = sorted({each for each in graph.regions if each is not None})
-    return [{number for number, each in enumerate(graph.regions) if each == name} for name in names]
+    names = sorted({region for region in graph.regions if region is not None})
+    return [{number for number, region in enumerate(graph.regions) if region == name} for name in names]

@@ -68,14 +68,16 @@ def marking(tmp_path: Path) -> tuple[Path, Path]:
 def test_what_is_refused_is_never_opened(made: Outcome, marking: tuple[Path, Path], tmp_path: Path) -> None:
     library, marker = marking
     place, manifest = with_library(made, library, tmp_path / "other")
-    here = artifacts.this_node()
+    local_node = artifacts.this_node()
     features = find_target("x86-64").features
-    lacking = Node(machine="x86_64", features=features, tvm=here.tvm)
+    weaker_node = Node(machine="x86_64", features=features, tvm=local_node.tvm)
     with pytest.raises(artifacts.ArtifactError, match="this node lacks cx16"):
-        artifacts.load(place, model="mlp", node=lacking)
+        artifacts.load(place, model="mlp", node=weaker_node)
     assert not marker.exists()
     with pytest.raises(artifacts.ArtifactError, match=r"was made with TVM .*, this node has 0\.1"):
-        artifacts.load(place, model="mlp", node=Node(machine="x86_64", features=here.features, tvm="0.1"))
+        artifacts.load(
+            place, model="mlp", node=Node(machine="x86_64", features=local_node.features, tvm="0.1")
+        )
     assert not marker.exists()
     (place / FILE).write_bytes(encode(msgspec.structs.replace(manifest, library=made.manifest.library)))
     shutil.copyfile(library, place / "swapped")
@@ -99,9 +101,9 @@ def test_an_artifact_that_cannot_be_opened_is_passed_over(made: Outcome, tmp_pat
         artifacts.load(folder, model="mlp")
     onnx.save(mlp(), tmp_path / "mlp.onnx")
     compile_model(str(tmp_path / "mlp.onnx"), target="x86-64", backends=["blas"], output=str(folder))
-    taken = artifacts.load(folder, model="mlp", prefer=["onednn", "blas"])
-    assert taken.manifest.target == "x86-64"
-    assert taken.run(random_inputs(mlp()))
+    model = artifacts.load(folder, model="mlp", prefer=["onednn", "blas"])
+    assert model.manifest.target == "x86-64"
+    assert model.run(random_inputs(mlp()))
 
 
 PUBLISH = """
@@ -125,7 +127,7 @@ def test_a_writer_killed_at_any_moment_leaves_the_whole_artifact_or_none(
     large.write_bytes(random.Random(1).randbytes(30_000_000))  # long enough to be caught at it
     source, manifest = with_library(made, large, tmp_path / "source")
     (source / made.manifest.library.name).unlink()
-    moments, seen = random.Random(2), set()
+    moments, outcomes = random.Random(2), set()
     for number in range(12):
         output = tmp_path / "out"
         writer = subprocess.Popen(
@@ -136,16 +138,16 @@ def test_a_writer_killed_at_any_moment_leaves_the_whole_artifact_or_none(
         time.sleep(moments.uniform(0, 0.12) if number else 0)
         writer.send_signal(signal.SIGKILL)
         writer.wait()
-        found = FolderStore(output).find(manifest.key)
-        seen.add(found is not None)
-        if found is not None:
-            for spec in (found.library, found.parameters):
+        entry = FolderStore(output).find(manifest.key)
+        outcomes.add(entry is not None)
+        if entry is not None:
+            for spec in (entry.library, entry.parameters):
                 content = (output / manifest.key / spec.name).read_bytes()
                 assert hashlib.sha256(content).hexdigest() == spec.sha256
         else:
             assert not (output / manifest.key).exists()
         shutil.rmtree(output, ignore_errors=True)
-    assert False in seen, "no writer was killed in time"
+    assert False in outcomes, "no writer was killed in time"
 
 
 def test_two_writers_with_different_bytes_never_mix_their_files(made: Outcome, tmp_path: Path) -> None:
@@ -168,11 +170,11 @@ def test_two_writers_with_different_bytes_never_mix_their_files(made: Outcome, t
             for source in sources
         ]
         assert [writer.wait(timeout=60) for writer in writers] == [0] * 4
-        found = FolderStore(output).find(made.manifest.key)
-        assert found is not None
-        content = (output / found.key / found.library.name).read_bytes()
-        assert hashlib.sha256(content).hexdigest() == found.library.sha256
-        assert [path.name for path in output.iterdir()] == [found.key]
+        artifact = FolderStore(output).find(made.manifest.key)
+        assert artifact is not None
+        content = (output / artifact.key / artifact.library.name).read_bytes()
+        assert hashlib.sha256(content).hexdigest() == artifact.library.sha256
+        assert [path.name for path in output.iterdir()] == [artifact.key]
         shutil.rmtree(output)
 
 
@@ -214,13 +216,13 @@ def test_another_version_of_the_compiler_builds_again(
         str(output),
         "--json",
     ]
-    said = [
+    documents = [
         msgspec.json.decode(subprocess.run(command, capture_output=True, check=True, timeout=120).stdout)
         for _ in range(2)
     ]
-    assert [each["built"] for each in said] == [True, False]
-    assert said[0]["manifest"]["tools"]["g++"] == "g++ (Debian) 99.1"
-    assert said[0]["manifest"]["key"] != made.manifest.key
+    assert [document["built"] for document in documents] == [True, False]
+    assert documents[0]["manifest"]["tools"]["g++"] == "g++ (Debian) 99.1"
+    assert documents[0]["manifest"]["key"] != made.manifest.key
     assert len(list(output.iterdir())) == 2
 
 

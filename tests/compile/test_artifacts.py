@@ -43,11 +43,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def node(target: str = "x86-64-v2", *, tvm: str | None = "", libraries: bool = True) -> Node:
-    here = artifacts.this_node()
+    local_node = artifacts.this_node()
     return Node(
         machine="x86_64",
         features=find_target(target).features,
-        tvm=here.tvm if tvm == "" else tvm,
+        tvm=local_node.tvm if tvm == "" else tvm,
         has_library=lambda _: libraries,
     )
 
@@ -80,13 +80,13 @@ def test_the_key_changes_with_weights_target_backends_tools_and_shapes(made: Pat
     from tdcs_train.artifacts.manifest import BackendSpec
     from tdcs_train.compile.model_file import read_onnx
 
-    other = mlp()
-    other.graph.initializer[0].raw_data = bytes(len(other.graph.initializer[0].raw_data))
-    onnx.save(other, tmp_path / "other.onnx")
+    zeroed = mlp()
+    zeroed.graph.initializer[0].raw_data = bytes(len(zeroed.graph.initializer[0].raw_data))
+    onnx.save(zeroed, tmp_path / "other.onnx")
     digest = read_onnx(made / "mlp.onnx").digest
     assert read_onnx(tmp_path / "other.onnx").digest != digest
     first, second = BackendSpec(name="a", version="1"), BackendSpec(name="b", version="1")
-    given: dict[str, Any] = {
+    base: dict[str, Any] = {
         "model": digest,
         "target": "x86-64",
         "backends": [first, second],
@@ -95,16 +95,16 @@ def test_the_key_changes_with_weights_target_backends_tools_and_shapes(made: Pat
         "options": {"shapes": {}},
     }
     changed = [
-        given,
-        {**given, "model": "0" * 64},
-        {**given, "target": "x86-64-v2"},
-        {**given, "backends": [second, first]},
-        {**given, "backends": [BackendSpec(name="a", version="2"), second]},
-        {**given, "tvm": "2"},
-        {**given, "tools": {"g++": "13"}},
-        {**given, "options": {"shapes": {"x": [1]}}},
+        base,
+        {**base, "model": "0" * 64},
+        {**base, "target": "x86-64-v2"},
+        {**base, "backends": [second, first]},
+        {**base, "backends": [BackendSpec(name="a", version="2"), second]},
+        {**base, "tvm": "2"},
+        {**base, "tools": {"g++": "13"}},
+        {**base, "options": {"shapes": {"x": [1]}}},
     ]
-    assert len({artifact_key(**each) for each in changed}) == len(changed)
+    assert len({artifact_key(**arguments) for arguments in changed}) == len(changed)
 
 
 def test_the_best_target_and_the_preferred_backend_are_taken(made: Path, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_the_best_target_and_the_preferred_backend_are_taken(made: Path, tmp_pat
     assert {region.backend for region in blas.manifest.regions} == {"blas"}
     old = artifacts.load(folder, model="mlp", prefer=["onednn"], node=node("x86-64"))
     assert old.manifest.target == "x86-64"
-    results = [each.run(INPUTS) for each in (best, blas, old)]
+    results = [model.run(INPUTS) for model in (best, blas, old)]
     for result in results[1:]:
         for name in result:
             np.testing.assert_allclose(result[name], results[0][name], rtol=1e-4, atol=1e-4)
@@ -266,8 +266,10 @@ def test_a_model_is_compiled_here_also_where_the_folder_is_missing(made: Path, t
             artifacts.ArtifactError, match=r"no artifact of resnet to load.*give the path of its \.onnx"
         ) as caught:
             artifacts.load(folder, model="resnet", compile_missing=True)
-        said = "cannot be listed: No such file or directory; is the Dataset mounted?" in str(caught.value)
-        assert said is (folder == missing)
+        is_missing = "cannot be listed: No such file or directory; is the Dataset mounted?" in str(
+            caught.value
+        )
+        assert is_missing is (folder == missing)
 
 
 def test_a_bucket_and_a_preference_that_is_no_list_are_refused(made: Path) -> None:
@@ -335,8 +337,8 @@ def start(made: Path, output: Path) -> "subprocess.Popen[str]":
 
 def test_two_writers_at_once_end_well(made: Path, tmp_path: Path) -> None:
     writers = [start(made, tmp_path / "out") for _ in range(2)]
-    said = [writer.communicate(timeout=120) for writer in writers]
-    assert [writer.returncode for writer in writers] == [0, 0], said
+    outputs = [writer.communicate(timeout=120) for writer in writers]
+    assert [writer.returncode for writer in writers] == [0, 0], outputs
     (place,) = (tmp_path / "out").iterdir()
     assert artifacts.load(tmp_path / "out", model="mlp").run(INPUTS)
     assert len(list(place.iterdir())) == 3

@@ -49,20 +49,20 @@ def test_a_model_is_built_once_and_then_found(model: Path, tmp_path: Path) -> No
     ]
     first, second = (run(*words) for _ in range(2))
     assert (first.returncode, second.returncode) == (0, 0), first.stderr
-    made, found = (json.loads(done.stdout) for done in (first, second))
-    assert (made["built"], found["built"]) == (True, False)
-    assert made["manifest"] == found["manifest"]
-    assert found["seconds"] < made["seconds"]
+    first_document, second_document = (json.loads(done.stdout) for done in (first, second))
+    assert (first_document["built"], second_document["built"]) == (True, False)
+    assert first_document["manifest"] == second_document["manifest"]
+    assert second_document["seconds"] < first_document["seconds"]
 
 
 def test_targets_says_what_this_node_is() -> None:
     done = run("targets", "--json")
     assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
+    document = json.loads(done.stdout)
     flags = set(Path("/proc/cpuinfo").read_text().split("flags\t\t:")[1].splitlines()[0].split())
     best = next(target for target in reversed(TARGETS) if target.features <= flags)
-    assert said["best"] == best.name
-    assert {"onednn", "blas"} <= set(said["backends"])
+    assert document["best"] == best.name
+    assert {"onednn", "blas"} <= set(document["backends"])
     assert f"this node: {best.name}" in run("targets").stdout
 
 
@@ -138,8 +138,10 @@ def test_a_shape_that_contradicts_the_model_is_refused(shape: str, tmp_path: Pat
     net = Network()
     onnx.save(net.model({"x": ["N", 16]}, [net.dense("x", 16, 4)]), tmp_path / "mlp.onnx")
     words = ["compile", str(tmp_path / "mlp.onnx"), "--target", "x86-64", "-o", str(tmp_path / "out")]
-    said = f"--shape x={shape} does not fit mlp.onnx, which declares x as (N, 16): give the open sizes only"
-    refused(run(*words, "--shape", f"x={shape}"), said)
+    message = (
+        f"--shape x={shape} does not fit mlp.onnx, which declares x as (N, 16): give the open sizes only"
+    )
+    refused(run(*words, "--shape", f"x={shape}"), message)
 
 
 def test_one_name_of_an_open_size_takes_one_size(tmp_path: Path) -> None:

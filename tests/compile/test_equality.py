@@ -30,8 +30,8 @@ def assert_every_backend_equals_plain_tvm(model: onnx.ModelProto, compiled: Comp
     compiled(model, backends=())
     expected = artifacts.load(folder, model="model", prefer=()).run(inputs)
     for backends in BACKENDS:
-        made = compiled(model, backends=backends)
-        loaded = artifacts.load(Path(made.location), model="model")
+        outcome = compiled(model, backends=backends)
+        loaded = artifacts.load(Path(outcome.location), model="model")
         assert loaded.manifest.regions, f"{backends} took nothing"
         for _ in range(2):  # buffers that are used again must not keep the last run's values
             results = loaded.run(inputs)

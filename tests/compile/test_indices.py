@@ -145,13 +145,13 @@ def test_no_operator_that_takes_indices_reaches_outside_of_its_table(
     )
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
     rows = opened(compiled, tmp_path, proto)
-    found = rows.run(good)["y"]
+    output = rows.run(good)["y"]
     if way != "MaxRoiPool":  # which ONNX's reference does not have
-        np.testing.assert_allclose(found, ReferenceEvaluator(proto).run(None, good)[0], rtol=1e-6)
+        np.testing.assert_allclose(output, ReferenceEvaluator(proto).run(None, good)[0], rtol=1e-6)
     for wrong in wrongs:
         with pytest.raises(InputError, match="rows"):
             rows.run(wrong)
-    np.testing.assert_array_equal(rows.run(good)["y"], found)
+    np.testing.assert_array_equal(rows.run(good)["y"], output)
 
 
 def test_a_negative_size_that_an_input_asks_for_is_refused(compiled: Compile, tmp_path: Path) -> None:

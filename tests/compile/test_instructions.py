@@ -27,7 +27,7 @@ def test_no_register_is_used_that_the_target_lacks(
     target: str, registers: set[str], compiled: Compile
 ) -> None:
     for backends in ([], ["onednn", "blas"]):
-        made = compiled(lenet(), backends=backends, target=target)
-        assert used(Path(made.location, made.manifest.library.name)) <= registers, backends
+        outcome = compiled(lenet(), backends=backends, target=target)
+        assert used(Path(outcome.location, outcome.manifest.library.name)) <= registers, backends
     plain = compiled(lenet(), backends=[], target=target)
     assert used(Path(plain.location, plain.manifest.library.name)) == registers

@@ -28,22 +28,22 @@ TARGET = "x86-64-v2"
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the MLP by TVM and by ONNX Runtime."""
-    made = tmp_path_factory.mktemp("made")
-    onnx.save(mlp(), made / "mlp.onnx")
-    compile_model(str(made / "mlp.onnx"), target=TARGET, backends=[], output=str(made / "artifacts"))
-    optimise_model(str(made / "mlp.onnx"), target=TARGET, output=str(made / "artifacts"))
-    return made
+    place = tmp_path_factory.mktemp("made")
+    onnx.save(mlp(), place / "mlp.onnx")
+    compile_model(str(place / "mlp.onnx"), target=TARGET, backends=[], output=str(place / "artifacts"))
+    optimise_model(str(place / "mlp.onnx"), target=TARGET, output=str(place / "artifacts"))
+    return place
 
 
 def test_both_runtimes_give_the_same_and_the_preferred_one_is_taken(folder: Path) -> None:
     plain = artifacts.load(folder / "artifacts", model="mlp", prefer=[])
-    found = artifacts.load(folder / "artifacts", model="mlp", prefer=["onnxruntime"])
+    optimised = artifacts.load(folder / "artifacts", model="mlp", prefer=["onnxruntime"])
     assert type(plain).__name__ == "CompiledModel"
-    assert type(found).__name__ == "OptimisedModel"
-    wanted, given = plain.run(INPUTS), found.run(INPUTS)
-    assert given.keys() == wanted.keys()
-    for name, value in wanted.items():
-        np.testing.assert_allclose(given[name], value, rtol=1e-4, atol=1e-5)
+    assert type(optimised).__name__ == "OptimisedModel"
+    expected, actual = plain.run(INPUTS), optimised.run(INPUTS)
+    assert actual.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(actual[name], value, rtol=1e-4, atol=1e-5)
 
 
 def test_the_same_key_builds_nothing_and_an_artifact_is_one_file(folder: Path) -> None:
@@ -69,8 +69,8 @@ def test_another_version_takes_no_artifact(
 
 
 def test_a_damaged_artifact_is_not_opened(folder: Path, tmp_path: Path) -> None:
-    made = optimise_model(str(folder / "mlp.onnx"), target=TARGET, output=str(tmp_path))
-    path = tmp_path / made.manifest.key / made.manifest.library.name
+    outcome = optimise_model(str(folder / "mlp.onnx"), target=TARGET, output=str(tmp_path))
+    path = tmp_path / outcome.manifest.key / outcome.manifest.library.name
     path.chmod(0o644)
     content = bytearray(path.read_bytes())
     content[-1] ^= 1

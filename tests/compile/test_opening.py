@@ -71,7 +71,7 @@ def built(
     return job.compile_model(
         str(model),
         target=TARGET,
-        backends=[each.name for each in backends],
+        backends=[backend.name for backend in backends],
         output=str(model.parent / "out"),
         **options,
     )
@@ -80,11 +80,11 @@ def built(
 def test_a_back_end_that_computes_what_host_code_does_passes(
     model: Path, inputs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = built(model, [toy().TOY], monkeypatch, check=inputs)
-    assert made.opened
-    assert made.built
-    assert made.difference is not None
-    assert made.difference < 1e-6
+    outcome = built(model, [toy().TOY], monkeypatch, check=inputs)
+    assert outcome.opened
+    assert outcome.built
+    assert outcome.difference is not None
+    assert outcome.difference < 1e-6
     assert built(model, [toy().TOY], monkeypatch).built is False
 
 
@@ -143,12 +143,12 @@ def test_inputs_without_dimensions_run(tmp_path: Path, monkeypatch: pytest.Monke
         tmp_path / "s.onnx",
     )
     built(tmp_path / "s.onnx", [], monkeypatch)
-    found = artifacts.load(tmp_path / "out", model="s").run(
+    outputs = artifacts.load(tmp_path / "out", model="s").run(
         {"x": np.arange(3, dtype=np.float32), "s": np.array(4, dtype=np.float32)}
     )
-    assert found["y"].tolist() == [0, 4, 8]
-    assert found["r"].shape == ()
-    assert float(found["r"]) == 2
+    assert outputs["y"].tolist() == [0, 4, 8]
+    assert outputs["r"].shape == ()
+    assert float(outputs["r"]) == 2
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "Loop", "Det"])
@@ -162,13 +162,17 @@ def test_an_operator_that_cannot_be_compiled_is_named_in_one_line(kind: str, tmp
             [info("d", TensorProto.BOOL, []), info("e", FLOAT, [3])],
         )
         node = helper.make_node("Loop", ["n", "k", "x"], ["y"], name="rounds", body=body)
-        given = [info("n", TensorProto.INT64, []), info("k", TensorProto.BOOL, []), info("x", FLOAT, [3])]
+        value_infos = [
+            info("n", TensorProto.INT64, []),
+            info("k", TensorProto.BOOL, []),
+            info("x", FLOAT, [3]),
+        ]
     elif kind == "Det":
-        node, given = helper.make_node(kind, ["x"], ["y"], name="rounds"), [info("x", FLOAT, [3, 3])]
+        node, value_infos = helper.make_node(kind, ["x"], ["y"], name="rounds"), [info("x", FLOAT, [3, 3])]
     else:
         node = helper.make_node(kind, ["x", "W", "R"], ["y"], name="rounds", hidden_size=5)
         gates = {"LSTM": 20, "GRU": 15}[kind]
-        given = [
+        value_infos = [
             info("x", FLOAT, [7, 2, 3]),
             info("W", FLOAT, [1, gates, 3]),
             info("R", FLOAT, [1, gates, 5]),
@@ -176,7 +180,7 @@ def test_an_operator_that_cannot_be_compiled_is_named_in_one_line(kind: str, tmp
     graph = helper.make_graph(
         [node],
         "g",
-        given,
+        value_infos,
         [info("y", FLOAT, {"LSTM": [7, 1, 2, 5], "GRU": [7, 1, 2, 5], "Loop": [3], "Det": []}[kind])],
     )
     onnx.save(
@@ -223,7 +227,7 @@ def test_inputs_for_a_comparison_that_cannot_be_used_are_refused(model: Path, tm
     assert "holds no arrays by name" in refused(*target, "--check", str(tmp_path / "text.npz"))
     assert "lacks a, b" in refused(*target, "--check", str(tmp_path / "other.npz"))
     assert "--tolerance without --check" in refused(*target, "--tolerance", "0.1")
-    if "x86-64-v4" not in {each.name for each in this_node().targets}:
+    if "x86-64-v4" not in {processor.name for processor in this_node().targets}:
         assert "this node cannot run x86-64-v4" in refused(
             "--target", "x86-64-v4", "--check", str(tmp_path / "one.npy")
         )

@@ -69,24 +69,24 @@ def test_the_c_source_of_the_example_has_one_function_a_node(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("backend", ["blas", "onednn"])
 def test_the_example_saved_and_loaded_equals_numpy(backend: str, compiled: Compile, tmp_path: Path) -> None:
-    made = compiled(example(), backends=[backend])
-    assert [region.backend for region in made.manifest.regions] == [backend]
-    assert made.manifest.host == ()
-    given = arrays()
-    (result,) = artifacts.load(tmp_path / "artifacts", model="model").run(given).values()
-    np.testing.assert_array_equal(result, ((given["a"] + given["b"]) - given["c"]) * given["d"])
+    outcome = compiled(example(), backends=[backend])
+    assert [region.backend for region in outcome.manifest.regions] == [backend]
+    assert outcome.manifest.host == ()
+    inputs = arrays()
+    (result,) = artifacts.load(tmp_path / "artifacts", model="model").run(inputs).values()
+    np.testing.assert_array_equal(result, ((inputs["a"] + inputs["b"]) - inputs["c"]) * inputs["d"])
 
 
 @pytest.mark.parametrize("backend", ["blas", "onednn"])
 def test_with_an_exp_inside_there_are_two_regions_and_the_host(
     backend: str, compiled: Compile, tmp_path: Path
 ) -> None:
-    made = compiled(example(with_exp=True), backends=[backend])
-    assert [region.nodes for region in made.manifest.regions] == [("add", "sub"), ("mul",)]
-    assert made.manifest.host == ("exp",)
-    given = arrays()
-    (result,) = artifacts.load(tmp_path / "artifacts", model="model").run(given).values()
-    expected = np.exp((given["a"] + given["b"]) - given["c"]) * given["d"]
+    outcome = compiled(example(with_exp=True), backends=[backend])
+    assert [region.nodes for region in outcome.manifest.regions] == [("add", "sub"), ("mul",)]
+    assert outcome.manifest.host == ("exp",)
+    inputs = arrays()
+    (result,) = artifacts.load(tmp_path / "artifacts", model="model").run(inputs).values()
+    expected = np.exp((inputs["a"] + inputs["b"]) - inputs["c"]) * inputs["d"]
     np.testing.assert_allclose(result, expected, rtol=1e-5)
 
 
@@ -124,12 +124,12 @@ def test_a_dynamic_shape_is_refused_by_the_table_and_computed_by_the_host(
     compiled: Compile, tmp_path: Path
 ) -> None:
     net = Network()
-    made = compiled(net.model({"x": ["batch", 8]}, [net.op("Relu", net.dense("x", 8, 4))]))
-    assert made.manifest.regions == ()
-    assert "matmul" in made.manifest.host
-    assert {"shape that is known only at run time" in each.reason for each in made.manifest.refusals} == {
-        True
-    }
+    outcome = compiled(net.model({"x": ["batch", 8]}, [net.op("Relu", net.dense("x", 8, 4))]))
+    assert outcome.manifest.regions == ()
+    assert "matmul" in outcome.manifest.host
+    assert {
+        "shape that is known only at run time" in refusal.reason for refusal in outcome.manifest.refusals
+    } == {True}
     loaded = artifacts.load(tmp_path / "artifacts", model="model")
     for batch in (1, 5):
         (result,) = loaded.run({"x": np.ones((batch, 8), np.float32)}).values()
@@ -158,10 +158,10 @@ def test_relax_modules_are_taken_as_they_are(tmp_path: Path) -> None:
     )
     from tdcs_train.compile.job import compile_model
 
-    made = compile_model(
+    outcome = compile_model(
         f"{source}:model", target="x86-64-v2", backends=["onednn"], output=str(tmp_path / "out")
     )
-    assert [region.nodes for region in made.manifest.regions] == [("relu",)]
+    assert [region.nodes for region in outcome.manifest.regions] == [("relu",)]
     (result,) = (
         artifacts.load(tmp_path / "out", model="model").run({"x": -np.ones((2, 3), np.float32)}).values()
     )

@@ -62,10 +62,10 @@ def test_pods_share_the_images_and_compile_nothing(folders: tuple[Path, Path]) -
 def test_a_node_with_another_target_says_what_to_run(folders: tuple[Path, Path]) -> None:
     done = score(*folders, {LIMIT_VARIABLE: "x86-64"})
     assert (done.returncode, done.stdout) == (2, "")
-    (said,) = done.stderr.splitlines()
-    assert "this node lacks cx16" in said
-    assert "This makes one: tdcs-train compile " in said
-    assert "digits_model.py:model --name digits --target x86-64 --backend onednn --backend blas -o" in said
+    (message,) = done.stderr.splitlines()
+    assert "this node lacks cx16" in message
+    assert "This makes one: tdcs-train compile " in message
+    assert "digits_model.py:model --name digits --target x86-64 --backend onednn --backend blas -o" in message
 
 
 def test_a_folder_without_images_is_named(folders: tuple[Path, Path], tmp_path: Path) -> None:

@@ -75,7 +75,9 @@ def test_what_its_check_refuses_is_left_to_the_host(environment: dict[str, str],
     assert done.returncode == 0, done.stderr
     manifest = json.loads(done.stdout)["manifest"]
     assert manifest["host"] == ["multiply"]
-    assert [each["reason"] for each in manifest["refusals"]] == ["the device computes 4 elements at a time"]
+    assert [refusal["reason"] for refusal in manifest["refusals"]] == [
+        "the device computes 4 elements at a time"
+    ]
 
 
 def test_a_target_that_it_does_not_know_is_refused(environment: dict[str, str], tmp_path: Path) -> None:
@@ -119,10 +121,10 @@ def test_a_broken_package_is_named(environment: dict[str, str], tmp_path: Path) 
 
 def test_the_commands_of_the_tutorial_give_equal_results(environment: dict[str, str], tmp_path: Path) -> None:
     compiler = ["-m", "tdcs_train.cli", "compile", f"{EXAMPLE / 'model.py'}:model", "--target", "x86-64-v2"]
-    made = run(environment, *compiler, "--backend", "toy", "-o", str(tmp_path / "compiled"), "--json")
+    process = run(environment, *compiler, "--backend", "toy", "-o", str(tmp_path / "compiled"), "--json")
     plain = run(environment, *compiler, "-o", str(tmp_path / "plain"))
-    assert (made.returncode, plain.returncode) == (0, 0), made.stderr + plain.stderr
-    manifest = json.loads(made.stdout)["manifest"]
+    assert (process.returncode, plain.returncode) == (0, 0), process.stderr + plain.stderr
+    manifest = json.loads(process.stdout)["manifest"]
     kinds = sorted(kind for region in manifest["regions"] for kind in region["nodes"])
     assert (kinds, manifest["host"]) == (["mul", "mul_relu"], ["exp"])
     compared = subprocess.run(
