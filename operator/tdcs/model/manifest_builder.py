@@ -109,8 +109,8 @@ class ManifestBuilder:
 
     def _add(self, path: bytes, length: int, tag: bytes) -> None:
         folder, slash, name = path.rpartition(b"/")
-        known = folder == self._last_folder if folder else not slash
-        if unfit := _unfit(folder, name, known=known):
+        is_known_folder = folder == self._last_folder if folder else not slash
+        if unfit := _unfit(folder, name, known=is_known_folder):
             self.leave_out(path, unfit)
             return
         if folder != self._last_folder:
@@ -133,13 +133,13 @@ class ManifestBuilder:
             while True:
                 with Columns(self._scratch, tag_width=self._tag_width) as columns:
                     self._fill(columns, refused=refused)
-                    same = columns.order()
-                    if not same:
+                    equal_rows = columns.order()
+                    if not equal_rows:
                         return self._put_together(columns, write)
                     # Once in the life of a universe, or where somebody has tried very hard.
-                    found = columns.paths(same)
-                    refused.update(found)
-                    for path in sorted(found):
+                    equal_paths = columns.paths(equal_rows)
+                    refused.update(equal_paths)
+                    for path in sorted(equal_paths):
                         self.leave_out(path, "it has the id of another file")
         finally:
             self._rows.close()
@@ -258,20 +258,20 @@ def _key(folder: bytes, name: bytes) -> bytes:
 def _last_file(group: Iterable[Row]) -> tuple[Row | None, bool]:
     """Of the rows of one path the last one of a file, and whether there is a folder of this path."""
     row, is_folder = None, False
-    for each in group:
-        if each[1] == _FOLDER:
+    for listed_row in group:
+        if listed_row[1] == _FOLDER:
             is_folder = True
         else:
-            row = each
+            row = listed_row
     return row, is_folder
 
 
 def _open_folders(columns: Columns, last: bytes, folder: bytes, *, first: int) -> None:
     """Give the columns a folder, and before it those above it that came with no folder before. Both are keys."""
     parts = folder.split(b"\0") if folder else []
-    known = last.split(b"\0") if last else []
+    open_parts = last.split(b"\0") if last else []
     shared = 0
-    while shared < min(len(parts), len(known)) and parts[shared] == known[shared]:
+    while shared < min(len(parts), len(open_parts)) and parts[shared] == open_parts[shared]:
         shared += 1
     for depth in range(shared + 1, len(parts) + 1):
         columns.folder(b"/".join(parts[:depth]), first=first)

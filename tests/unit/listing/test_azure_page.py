@@ -38,17 +38,17 @@ def test_folders_of_every_making_are_no_files() -> None:
         blob("<Name>d/f</Name>", size=5, metadata=hadoop),
         marker="<NextMarker>2!92!MDAw</NextMarker>",
     )
-    found, after = taken(document)
-    assert [(path, size) for path, size, _ in found] == [(b"a", 3), (b"empty", 0), (b"f", 5)]
-    assert {tag for _, _, tag in found} == {b'"0x8D"'}
+    files, after = taken(document)
+    assert [(path, size) for path, size, _ in files] == [(b"a", 3), (b"empty", 0), (b"f", 5)]
+    assert {tag for _, _, tag in files} == {b'"0x8D"'}
     assert after == "2!92!MDAw"
 
 
 def test_names_are_unescaped_and_decoded_as_they_say() -> None:
-    found, after = taken(
+    files, after = taken(
         page(blob("<Name>d/a&amp;b%20+</Name>"), blob('<Name Encoded="true">d/c%EF%BF%BE+</Name>'))
     )
-    assert [path for path, _, _ in found] == [b"a&b%20+", b"c\xef\xbf\xbe+"]
+    assert [path for path, _, _ in files] == [b"a&b%20+", b"c\xef\xbf\xbe+"]
     assert after == ""
 
 
@@ -71,9 +71,9 @@ def test_two_spellings_of_a_container_are_one_source() -> None:
     plain = canonical_source_uri("az://account/data/a//b/")
     assert plain == "az://account/data/a/b"
     for domain in ("dfs", "blob"):
-        other = f"abfss://data@account.{domain}.core.windows.net/a/b"
-        assert canonical_source_uri(other) == plain
-        assert endpoint_of(other, named=None) == "https://account.blob.core.windows.net"
+        second_spelling = f"abfss://data@account.{domain}.core.windows.net/a/b"
+        assert canonical_source_uri(second_spelling) == plain
+        assert endpoint_of(second_spelling, named=None) == "https://account.blob.core.windows.net"
     assert endpoint_of(plain, named=None) == "https://account.blob.core.windows.net"
     assert canonical_source_uri("az://account/$web") == "az://account/$web"
 

@@ -66,8 +66,8 @@ async def listed(
     store: BucketStore, folder: ManifestFolder, limit: ListingLimit | None = None
 ) -> tuple[Listed, Manifest]:
     async with serving(store):
-        found = await list_source(source=store.source, path=MOUNT, folder=folder, limit=limit)
-    return found, folder.open(found.digest)
+        listing = await list_source(source=store.source, path=MOUNT, folder=folder, limit=limit)
+    return listing, folder.open(listing.digest)
 
 
 def paths(manifest: Manifest) -> list[bytes]:
@@ -81,9 +81,9 @@ def below(keys: Iterable[bytes]) -> list[bytes]:
 @pytest.mark.parametrize("spelled", [True, False])
 async def test_names_are_the_bytes_of_the_source(folder: ManifestFolder, spelled: bool) -> None:
     store = BucketStore(keys=[b"data/" + name for name in ODD], spelled=spelled)
-    found, manifest = await listed(store, folder)
+    listing, manifest = await listed(store, folder)
     assert sorted(paths(manifest)) == sorted(ODD)
-    assert found.totals.block_bytes == 5 * len(ODD)
+    assert listing.totals.block_bytes == 5 * len(ODD)
     for name in ODD:
         file = manifest.file_at(name)
         assert file is not None
@@ -93,9 +93,9 @@ async def test_names_are_the_bytes_of_the_source(folder: ManifestFolder, spelled
 async def test_a_name_that_a_store_cannot_write_is_left_out_and_named(folder: ManifestFolder) -> None:
     """It would be asked for under another name, and not be there."""
     replaced = "data/a\ufffdb".encode()
-    found, manifest = await listed(BucketStore(keys=[replaced, b"data/x"], spelled=False), folder)
+    listing, manifest = await listed(BucketStore(keys=[replaced, b"data/x"], spelled=False), folder)
     assert paths(manifest) == [b"x"]
-    assert [(one.path, "XML" in one.reason) for one in found.skipped] == [(replaced[5:], True)]
+    assert [(skip.path, "XML" in skip.reason) for skip in listing.skipped] == [(replaced[5:], True)]
     _, manifest = await listed(BucketStore(keys=[replaced]), folder)
     assert paths(manifest) == [replaced[5:]]
 
@@ -106,9 +106,9 @@ async def test_only_files_that_are_selected_are_part_of_the_version(folder: Mani
     options = {"include": "train/", "exclude": "*.txt\n@eaDir/"}
     async with serving(store):
         source = replace(store.source, options={**store.source.options, **options})
-        found = await list_source(source=source, path=MOUNT, folder=folder)
-    assert paths(folder.open(found.digest)) == [b"train/a.jpg"]
-    assert found.totals.files == 1
+        listing = await list_source(source=source, path=MOUNT, folder=folder)
+    assert paths(folder.open(listing.digest)) == [b"train/a.jpg"]
+    assert listing.totals.files == 1
 
 
 async def test_keys_that_may_list_one_prefix_only_are_enough(folder: ManifestFolder) -> None:
@@ -126,8 +126,8 @@ async def test_keys_that_may_list_one_prefix_only_are_enough(folder: ManifestFol
     async with serving(store):
         await probe(store.source, path=None)
         assert await SourceKeys()(store.source, namespace="team")
-        found = await list_source(source=store.source, path=MOUNT, folder=folder)
-    assert (found.totals.files, refused) == (3000, [])
+        listing = await list_source(source=store.source, path=MOUNT, folder=folder)
+    assert (listing.totals.files, refused) == (3000, [])
 
 
 @pytest.mark.parametrize("shuffled", [False, True], ids=["in order", "in no order"])
@@ -172,16 +172,16 @@ async def test_objects_that_are_written_while_they_are_listed_keep_their_etags(
 async def test_objects_that_stand_for_folders_are_no_files(folder: ManifestFolder) -> None:
     keys = [b"data/", b"data/a/", b"data/a/x", b"data/empty/", b"data/file-of-none"]
     store = BucketStore(keys=keys, size=lambda key: 0 if key.endswith((b"/", b"none")) else 5)
-    found, manifest = await listed(store, folder)
+    listing, manifest = await listed(store, folder)
     assert sorted(paths(manifest)) == [b"a/x", b"file-of-none"]
-    assert found.skipped_count == 0
+    assert listing.skipped_count == 0
 
 
 async def test_what_no_folder_can_hold_is_left_out_and_named(folder: ManifestFolder) -> None:
     keys = [b"data//x", b"data/a", b"data/a/b", b"data/c//d", b"data/e/../f", b"data/g/"]
-    found, manifest = await listed(BucketStore(keys=keys), folder)
+    listing, manifest = await listed(BucketStore(keys=keys), folder)
     assert paths(manifest) == [b"a/b"]
-    assert {one.path for one in found.skipped} == {b"/x", b"a", b"c//d", b"e/../f", b"g/"}
+    assert {skip.path for skip in listing.skipped} == {b"/x", b"a", b"c//d", b"e/../f", b"g/"}
 
 
 async def test_an_object_without_an_etag_is_known_by_its_time(folder: ManifestFolder) -> None:
@@ -197,13 +197,13 @@ async def test_a_large_bucket_is_listed_in_ranges_and_gives_the_same_as_in_one(
 ) -> None:
     keys = [*names(40, files=150), b"data/zz/last", b"data/aa"]
     whole = BucketStore(keys=list(keys))
-    found, manifest = await listed(whole, folder)
+    listing, manifest = await listed(whole, folder)
     assert sorted(paths(manifest)) == below(keys)
-    assert len({one.get("start-after", "") for one in whole.asked}) == 8
+    assert len({query.get("start-after", "") for query in whole.asked}) == 8
     slow = BucketStore(keys=list(keys), knows_start=False)
     again, _ = await listed(slow, folder)
-    assert again.digest == found.digest
-    assert (again.size.files, again.size.bytes) == (found.size.files, found.size.bytes)
+    assert again.digest == listing.digest
+    assert (again.size.files, again.size.bytes) == (listing.size.files, listing.size.bytes)
 
 
 @settings(deadline=None)
@@ -228,9 +228,9 @@ async def test_a_store_that_lists_in_no_order_is_listed_as_one(folder: ManifestF
         return chance.sample(page, len(page))
 
     plain, _ = await listed(BucketStore(keys=list(keys)), folder)
-    found, _ = await listed(BucketStore(keys=list(keys), shown=shuffled), folder)
-    assert found.digest == plain.digest
-    assert found.size == plain.size
+    listing, _ = await listed(BucketStore(keys=list(keys), shown=shuffled), folder)
+    assert listing.digest == plain.digest
+    assert listing.size == plain.size
     # Folders count once there, too.
     await listed(BucketStore(keys=list(keys), shown=shuffled), folder, ListingLimit(files=plain.size.files))
 
@@ -255,8 +255,8 @@ async def test_a_page_that_is_none_is_asked_for_again_and_what_it_named_is_forgo
     keys = names(30, files=100)
     plain, _ = await listed(BucketStore(keys=list(keys)), folder)
     failing = BucketStore(keys=list(keys), failures=dict.fromkeys((1, 3, 4, 5, 8, 9, 10, 11), failure))
-    found, _ = await listed(failing, folder)
-    assert found.digest == plain.digest
+    listing, _ = await listed(failing, folder)
+    assert listing.digest == plain.digest
 
 
 async def test_a_store_that_stays_away_in_the_middle_gives_no_version(folder: ManifestFolder) -> None:
@@ -292,8 +292,8 @@ async def test_a_listing_ends_at_its_limit(folder: ManifestFolder) -> None:
     for limit in (ListingLimit(files=5999), ListingLimit(files=10**6, bytes=5 * 6000 - 1)):
         with pytest.raises(LimitExceededError):
             await listed(BucketStore(keys=list(keys)), folder, limit)
-    found, _ = await listed(BucketStore(keys=list(keys)), folder, ListingLimit(files=6041, bytes=30_000))
-    assert (found.size.files, found.size.folders) == (6041, 41)
+    listing, _ = await listed(BucketStore(keys=list(keys)), folder, ListingLimit(files=6041, bytes=30_000))
+    assert (listing.size.files, listing.size.folders) == (6041, 41)
     with pytest.raises(LimitExceededError, match="files and folders"):
         await listed(BucketStore(keys=list(keys)), folder, ListingLimit(files=6040))
 
@@ -304,8 +304,8 @@ async def test_a_limit_counts_each_gib_of_a_file(folder: ManifestFolder) -> None
             keys=[b"data/large", b"data/small"], size=lambda key: 3 << 30 if b"large" in key else 1
         )
 
-    found, manifest = await listed(store(), folder, ListingLimit(files=4))
-    assert found.size.files == 4
+    listing, manifest = await listed(store(), folder, ListingLimit(files=4))
+    assert listing.size.files == 4
     assert manifest.blocks == 4
     with pytest.raises(LimitExceededError, match="large"):
         await listed(store(), folder, ListingLimit(files=3))
@@ -324,17 +324,17 @@ async def test_a_disk_that_takes_no_manifest_is_named(tmp_path: Path) -> None:
 
 
 async def test_an_empty_bucket_has_an_empty_version(folder: ManifestFolder) -> None:
-    found, manifest = await listed(BucketStore(keys=[]), folder)
-    assert (found.totals.files, len(manifest)) == (0, 0)
+    listing, manifest = await listed(BucketStore(keys=[]), folder)
+    assert (listing.totals.files, len(manifest)) == (0, 0)
 
 
 @pytest.mark.failure_mode("object-next-to-folder-of-same-name")
 async def test_of_an_object_next_to_a_folder_of_its_name_the_folder_is_listed_and_the_object_named(
     folder: ManifestFolder,
 ) -> None:
-    found, manifest = await listed(BucketStore(keys=[b"data/a", b"data/a-b", b"data/a/b"]), folder)
+    listing, manifest = await listed(BucketStore(keys=[b"data/a", b"data/a-b", b"data/a/b"]), folder)
     assert sorted(paths(manifest)) == [b"a-b", b"a/b"]
-    assert [each.path for each in found.skipped] == [b"a"]
+    assert [skip.path for skip in listing.skipped] == [b"a"]
 
 
 async def test_a_process_lists_a_bucket(folder: ManifestFolder) -> None:
@@ -342,8 +342,8 @@ async def test_a_process_lists_a_bucket(folder: ManifestFolder) -> None:
     store = BucketStore(keys=keys)
     async with serving(store):
         lister = ProcessLister(folder=folder, source_of=lambda _: store.source)
-        found = await lister.list(path=MOUNT, limit=ListingLimit(files=100))
-        assert sorted(paths(folder.open(found.digest))) == below(keys)
+        listing = await lister.list(path=MOUNT, limit=ListingLimit(files=100))
+        assert sorted(paths(folder.open(listing.digest))) == below(keys)
         with pytest.raises(LimitExceededError):
             await lister.list(path=MOUNT, limit=ListingLimit(files=3))
 

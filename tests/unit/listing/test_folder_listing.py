@@ -97,8 +97,8 @@ async def running(folder: Path) -> AsyncIterator[Nodes]:
 
 @pytest.fixture
 async def nodes(tmp_path: Path) -> AsyncIterator[Nodes]:
-    async with running(tmp_path / "manifests") as found:
-        yield found
+    async with running(tmp_path / "manifests") as listing_nodes:
+        yield listing_nodes
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +134,7 @@ async def test_a_folder_is_listed_with_names_lengths_and_times_by_which_it_is_re
     paths = {manifest.file_path(file) for file in range(len(manifest))}
     assert len(paths) == 1103
     assert {b"validation/deep/a\x01 b\n", b"again", b"inside"} <= paths
-    left_out = {one.path for one in listed.skipped}
+    left_out = {skip.path for skip in listed.skipped}
     assert (left_out, listed.skipped_count) == ({b"outside", b"nowhere", b"pipe"}, 3)
     for file in random.Random(1).sample(range(len(manifest)), 50):
         content, length = bytearray(), int(manifest.lengths[file])
@@ -146,11 +146,11 @@ async def test_a_folder_is_listed_with_names_lengths_and_times_by_which_it_is_re
 
 
 async def test_what_filers_keep_in_a_folder_is_no_part_of_it(nodes: Nodes, tmp_path: Path) -> None:
-    seen = tmp_path / "seen"
+    folder = tmp_path / "seen"
     for name in ("a.jpg", ".snapshot/hourly/a.jpg", "train/@eaDir/b.jpg", "train/b.jpg", "lost+found/c"):
-        (seen / name).parent.mkdir(parents=True, exist_ok=True)
-        (seen / name).write_bytes(b"x")
-    await nodes.add("one", seen)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"x")
+    await nodes.add("one", folder)
     manifest = nodes.manifest(await nodes.list())
     assert [manifest.file_path(file) for file in range(len(manifest))] == [b"a.jpg", b"train/b.jpg"]
 

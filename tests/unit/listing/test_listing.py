@@ -20,7 +20,7 @@ async def test_a_listing_writes_the_manifest_and_says_its_sums(folder: ManifestF
     assert manifest.header.source == URI
     assert [manifest.file_path(file) for file in range(3)] == [b"empty", b"a/x", b"a/y"]
     assert (listed.totals.files, listed.totals.blocks, listed.totals.block_bytes) == (3, 4, 5 + (3 << 20))
-    assert [each.path for each in listed.skipped] == [b"b//bad"]
+    assert [skip.path for skip in listed.skipped] == [b"b//bad"]
     assert listed.totals == manifest.totals()
 
 

@@ -81,12 +81,12 @@ def lister(folder: ManifestFolder, silent: str) -> ProcessLister:
 
 def listing_processes() -> list[psutil.Process]:
     """Those that this process, or one that it started, has started and that have not ended."""
-    found = []
+    children = []
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):  # it ends at this moment
             if "tdcs.listing" in child.cmdline():
-                found.append(child)
-    return found
+                children.append(child)
+    return children
 
 
 async def test_a_cancelled_listing_ends(lister: ProcessLister) -> None:
@@ -133,9 +133,9 @@ async def test_the_operators_listings_are_bounded_by_its_gate_alone(
 async def test_a_listing_is_told_how_many_agents_there_shall_be(
     folder: ManifestFolder, monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:
-    given: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     monkeypatch.setattr(
-        "tdcs.control.operator.cache_factory.ProcessLister", lambda **told: given.update(told)
+        "tdcs.control.operator.cache_factory.ProcessLister", lambda **told: arguments.update(told)
     )
     labels = {names.LABEL_CACHE_CLUSTER: "c", names.LABEL_COMPONENT: names.COMPONENT_WORKER}
     objects = SimpleNamespace(
@@ -150,7 +150,7 @@ async def test_a_listing_is_told_how_many_agents_there_shall_be(
             objects, api=Server(), namespace="tdcs", folder=folder, manifest_url="", session=session
         )
         caches.get(cluster="c")
-        assert (given["nodes"](), given["expected"]()) == ({}, 2)
+        assert (arguments["nodes"](), arguments["expected"]()) == ({}, 2)
         await caches.close()
 
 
@@ -161,9 +161,9 @@ async def test_a_listing_process_that_is_killed_is_an_error_that_may_be_tried_ag
     await eventually_async(lambda: len(listing_processes()) == 1, deadline=30)
     listing_processes()[0].kill()
 
-    with pytest.raises(EngineError, match="ended with -9") as told:
+    with pytest.raises(EngineError, match="ended with -9") as failure:
         await task
-    assert told.value.retryable
+    assert failure.value.retryable
 
 
 async def test_a_listing_process_ends_with_whoever_started_it(folder: ManifestFolder, silent: str) -> None:
@@ -195,6 +195,6 @@ def test_a_listing_process_gets_the_certificate_that_it_shows() -> None:
     assert identity.fingerprint
     source = SourceAccess(uri="file:///nfs")
     request = Request(path="/p", folder="/f", source=source, identity=identity)
-    found = msgspec.json.decode(msgspec.json.encode(request), type=Request)
-    assert found.identity == identity
+    decoded = msgspec.json.decode(msgspec.json.encode(request), type=Request)
+    assert decoded.identity == identity
     assert b"certificate" not in repr(request).encode()

@@ -42,9 +42,9 @@ async def reference(folder: ManifestFolder, keys: list[bytes] = KEYS) -> tuple[s
     """The version that an undisturbed listing gives, and how many requests it takes."""
     store = BucketStore(keys=list(keys))
     async with serving(store):
-        found = await list_source(source=store.source, path=MOUNT, folder=folder)
+        listing = await list_source(source=store.source, path=MOUNT, folder=folder)
     assert journal(folder) == []
-    return found.digest, len(store.asked)
+    return listing.digest, len(store.asked)
 
 
 async def interrupted(
@@ -83,9 +83,9 @@ async def test_a_listing_that_is_killed_goes_on_behind_the_last_page(
     store = BucketStore(keys=list(keys))
     async with serving(store):
         await interrupted(store, folder, requests=requests, killed=killed)
-        found = await list_source(source=store.source, path=MOUNT, folder=folder)
-    assert found.digest == digest
-    assert found.size.files >= len(keys)
+        listing = await list_source(source=store.source, path=MOUNT, folder=folder)
+    assert listing.digest == digest
+    assert listing.size.files >= len(keys)
     assert len(store.asked) <= needed - requests + 8, "each range asks once more behind its last page"
     assert journal(folder) == []
 
@@ -112,8 +112,8 @@ async def test_what_was_cut_off_or_is_too_old_or_of_another_source_is_listed_aga
                 source = type(source)(
                     uri=source.uri, options={**source.options, "x": "y"}, credentials=source.credentials
                 )
-            found = await list_source(source=source, path=MOUNT, folder=folder)
-        assert found.digest == digest
+            listing = await list_source(source=source, path=MOUNT, folder=folder)
+        assert listing.digest == digest
         if case in {"too old", "another selection"}:
             assert len(store.asked) == needed
         assert journal(folder) == []
@@ -140,8 +140,8 @@ async def test_a_listing_that_is_killed_behind_its_first_page_loses_none_of_its_
                 with pytest.raises(Killed):
                     await list_source(source=store.source, path=MOUNT, folder=folder)
             assert len(journal(folder)) == 1
-        found = await list_source(source=store.source, path=MOUNT, folder=folder)
-    assert found.digest == digest
+        listing = await list_source(source=store.source, path=MOUNT, folder=folder)
+    assert listing.digest == digest
 
 
 @pytest.mark.parametrize("record", [0, 1, 2])
@@ -156,8 +156,8 @@ async def test_a_damaged_record_loses_no_names(folder: ManifestFolder, record: i
             begin += 8 + int.from_bytes(raw[begin : begin + 4], "little")
         raw[begin + 20] ^= 1
         file.write_bytes(raw)
-        found = await list_source(source=store.source, path=MOUNT, folder=folder)
-    assert found.digest == digest
+        listing = await list_source(source=store.source, path=MOUNT, folder=folder)
+    assert listing.digest == digest
 
 
 async def test_a_listing_that_finds_the_disk_full_leaves_it_no_journal(
@@ -190,17 +190,17 @@ async def test_a_store_whose_names_have_no_order_is_listed_from_the_beginning(fo
     async with serving(store):
         await interrupted(store, folder, requests=25)
         store.knows_start = False
-        found = await list_source(source=store.source, path=MOUNT, folder=folder)
-    assert found.digest == digest
+        listing = await list_source(source=store.source, path=MOUNT, folder=folder)
+    assert listing.digest == digest
 
 
 async def test_two_listings_of_a_mount_at_a_time_are_not_mixed(folder: ManifestFolder) -> None:
     store = BucketStore(keys=list(KEYS))
     async with serving(store):
-        found = await asyncio.gather(
+        listings = await asyncio.gather(
             *(list_source(source=store.source, path=MOUNT, folder=folder) for _ in range(2))
         )
-    assert found[0].digest == found[1].digest
+    assert listings[0].digest == listings[1].digest
 
 
 async def test_a_listing_that_is_to_ask_the_source_takes_no_page_from_before(folder: ManifestFolder) -> None:
@@ -212,7 +212,7 @@ async def test_a_listing_that_is_to_ask_the_source_takes_no_page_from_before(fol
             await interrupted(store, folder, requests=25)
             store.keys = KEYS[5:]  # of the first page
             lister = ProcessLister(folder=folder, source_of=lambda _: store.source)
-            found = await lister.list(path=MOUNT, refresh=True, resume=resume)
-            names = {folder.open(found.digest).file_path(number) for number in range(found.totals.files)}
+            listing = await lister.list(path=MOUNT, refresh=True, resume=resume)
+            names = {folder.open(listing.digest).file_path(number) for number in range(listing.totals.files)}
             assert (KEYS[0].removeprefix(b"data/") in names) is resume
             assert journal(folder) == []

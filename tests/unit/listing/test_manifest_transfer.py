@@ -59,8 +59,8 @@ async def test_a_manifest_is_fetched_from_the_first_that_has_it(
     application.add_routes(manifest_routes(folder))
     empty = web.Application()
     empty.add_routes(manifest_routes(ManifestFolder(tmp_path / "empty")))
-    other = ManifestFolder(tmp_path / "other")
-    fetcher = ManifestFetcher(folder=other, session=session)
+    copy = ManifestFolder(tmp_path / "other")
+    fetcher = ManifestFetcher(folder=copy, session=session)
     urls = [
         manifest_url(address=address, digest=listed.digest)
         for address in ("127.0.0.1:9", await serve(empty), await serve(application))
@@ -68,8 +68,8 @@ async def test_a_manifest_is_fetched_from_the_first_that_has_it(
 
     await asyncio.gather(*(fetcher.fetch(digest=listed.digest, urls=urls) for _ in range(5)))
 
-    assert other.open(listed.digest).name(0) == b"a"
-    assert os.listdir(other.path) == [listed.digest]
+    assert copy.open(listed.digest).name(0) == b"a"
+    assert os.listdir(copy.path) == [listed.digest]
     await fetcher.fetch(digest=listed.digest, urls=[])  # it is there
 
 
@@ -78,14 +78,14 @@ async def test_a_manifest_that_is_on_its_way_is_waited_for_only_where_that_is_as
 ) -> None:
     listed = await LocalLister(engine=await mounted({"a": 5}), folder=folder).list(path=MOUNT)
     late = ManifestFolder(tmp_path / "late")
-    waiting, other = web.Application(), web.Application()
+    waiting, second = web.Application(), web.Application()
     waiting.add_routes(manifest_routes(late, coming=lambda _: False))
-    other.add_routes(manifest_routes(late))
+    second.add_routes(manifest_routes(late))
     url = manifest_url(address=await serve(waiting), digest=listed.digest)
-    at_once = manifest_url(address=await serve(other), digest=listed.digest)
-    taken = ManifestFolder(tmp_path / "taken")
+    at_once = manifest_url(address=await serve(second), digest=listed.digest)
+    copy = ManifestFolder(tmp_path / "taken")
     fetching = asyncio.create_task(
-        ManifestFetcher(folder=taken, session=session).fetch(digest=listed.digest, urls=[f"{url}?wait=5"])
+        ManifestFetcher(folder=copy, session=session).fetch(digest=listed.digest, urls=[f"{url}?wait=5"])
     )
     for text, status in ((url, 404), (f"{at_once}?wait=5", 404), (f"{url}?wait=soon", 400)):
         async with session.get(text) as response:
@@ -94,7 +94,7 @@ async def test_a_manifest_that_is_on_its_way_is_waited_for_only_where_that_is_as
     late.path.mkdir()
     late.file(listed.digest).write_bytes(folder.file(listed.digest).read_bytes())
     await fetching
-    assert taken.digests() == {listed.digest}
+    assert copy.digests() == {listed.digest}
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-1", "1e9"])
@@ -123,7 +123,7 @@ async def test_agents_get_the_manifest_from_each_other_and_the_operator_sends_it
     monkeypatch.setattr("tdcs.listing.transfer.AWAITED_SECONDS", 0.02)
     monkeypatch.setattr("tdcs.listing.transfer._AGAIN_SECONDS", 0.01)
     listed = await LocalLister(engine=await mounted({"a": 5}), folder=folder).list(path=MOUNT)
-    asked, sent, slow = Counter[str](), 0, asyncio.Event()
+    requests, sent, slow = Counter[str](), 0, asyncio.Event()
 
     async def give(_: web.Request) -> web.StreamResponse:
         nonlocal sent
@@ -136,8 +136,8 @@ async def test_agents_get_the_manifest_from_each_other_and_the_operator_sends_it
     address = await serve(operator)
     urls, fetchers = [manifest_url(address=address, digest=listed.digest)], list[ManifestFetcher]()
     for name in "abc":  # each is to get it from the one before it
-        own = ManifestFolder(tmp_path / name)
-        fetcher = ManifestFetcher(folder=own, session=session)
+        manifests = ManifestFolder(tmp_path / name)
+        fetcher = ManifestFetcher(folder=manifests, session=session)
 
         @web.middleware
         async def count(
@@ -145,11 +145,11 @@ async def test_agents_get_the_manifest_from_each_other_and_the_operator_sends_it
             handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
             name: str = name,
         ) -> web.StreamResponse:
-            asked[name] += 1
+            requests[name] += 1
             return await handler(request)
 
         agent = web.Application(middlewares=[count])
-        agent.add_routes(manifest_routes(own, coming=fetcher.fetches))
+        agent.add_routes(manifest_routes(manifests, coming=fetcher.fetches))
         fetchers.append(fetcher)
         urls = [f"{manifest_url(address=await serve(agent), digest=listed.digest)}?wait=8", *urls]
     first, second, third = (
@@ -158,9 +158,9 @@ async def test_agents_get_the_manifest_from_each_other_and_the_operator_sends_it
     fetching = [asyncio.create_task(first)]
     await eventually_async(lambda: sent == 1, deadline=60)
     fetching.append(asyncio.create_task(second))
-    await eventually_async(lambda: asked["a"], deadline=60)
+    await eventually_async(lambda: requests["a"], deadline=60)
     fetching.append(asyncio.create_task(third))
-    await eventually_async(lambda: min(asked["a"], asked["b"]) >= 3, deadline=60)
+    await eventually_async(lambda: min(requests["a"], requests["b"]) >= 3, deadline=60)
     slow.set()
     await asyncio.gather(*fetching)
     assert sent == 1
@@ -182,13 +182,13 @@ async def test_an_agent_that_never_gets_the_manifest_is_asked_for_a_bounded_time
     stuck.add_routes(manifest_routes(ManifestFolder(tmp_path / "stuck"), coming=lambda _: True))
     operator.add_routes(manifest_routes(folder))
     first = f"{manifest_url(address=await serve(stuck), digest=listed.digest)}?wait=8"
-    taken = ManifestFolder(tmp_path / "taken")
+    copy = ManifestFolder(tmp_path / "taken")
     async with asyncio.timeout(5):
-        await ManifestFetcher(folder=taken, session=session).fetch(
+        await ManifestFetcher(folder=copy, session=session).fetch(
             digest=listed.digest,
             urls=[first, first, manifest_url(address=await serve(operator), digest=listed.digest)],
         )
-    assert taken.digests() == {listed.digest}
+    assert copy.digests() == {listed.digest}
 
 
 async def test_content_with_another_digest_is_refused_and_not_kept(
@@ -200,12 +200,12 @@ async def test_content_with_another_digest_is_refused_and_not_kept(
     folder.file(listed.digest).write_bytes(damaged)
     application = web.Application()
     application.add_routes(manifest_routes(folder))
-    other = ManifestFolder(tmp_path / "other")
+    copy = ManifestFolder(tmp_path / "other")
     url = manifest_url(address=await serve(application), digest=listed.digest)
 
     with pytest.raises(ManifestUnavailableError, match="another digest"):
-        await ManifestFetcher(folder=other, session=session).fetch(digest=listed.digest, urls=[url])
-    assert os.listdir(other.path) == []
+        await ManifestFetcher(folder=copy, session=session).fetch(digest=listed.digest, urls=[url])
+    assert os.listdir(copy.path) == []
 
 
 async def test_a_server_that_breaks_off_or_hangs_leaves_nothing_behind(
@@ -290,11 +290,11 @@ async def test_an_operator_with_an_empty_disk_takes_a_manifest_that_is_asked_for
 async def test_an_operator_takes_only_versions_of_mounts_in_turn_and_within_the_caches_limit(
     tmp_path: Path, serve: Serve, session: aiohttp.ClientSession
 ) -> None:
-    asked: list[str] = []
+    requested: list[str] = []
     held = asyncio.Event()
 
     async def false(request: web.Request) -> web.StreamResponse:
-        asked.append(request.path.rpartition("/")[2])
+        requested.append(request.path.rpartition("/")[2])
         answer = web.StreamResponse()
         await answer.prepare(request)
         await answer.write(bytes(MB // 2))
@@ -308,25 +308,29 @@ async def test_an_operator_takes_only_versions_of_mounts_in_turn_and_within_the_
     mounts = {f"/{digest}": MountState(mount="", manifest=digest) for digest in (of_no_mount, first, second)}
     url = f"http://{await serve(agent)}"
     state = AgentState(node="n", instance="1", revision=1, url=url, mounts=mounts)
-    own, engine = ManifestFolder(tmp_path / "own"), await mounted({"a": 5})
-    cache = Cache(engine=engine, agents=Followed({"n": state}), lister=LocalLister(engine=engine, folder=own))
-    pool = CachePool(make=lambda _: cache, folder=own, fetcher=ManifestFetcher(folder=own, session=session))
+    manifests, engine = ManifestFolder(tmp_path / "own"), await mounted({"a": 5})
+    cache = Cache(
+        engine=engine, agents=Followed({"n": state}), lister=LocalLister(engine=engine, folder=manifests)
+    )
+    pool = CachePool(
+        make=lambda _: cache, folder=manifests, fetcher=ManifestFetcher(folder=manifests, session=session)
+    )
     pool.get(cluster="default")
     lost: list[str] = []
 
     obtain = obtaining(pool, {first, second}, lost)
 
     await obtain(of_no_mount)
-    assert (asked, lost) == ([], [of_no_mount])
-    both = [asyncio.create_task(obtain(digest)) for digest in (first, second)]
-    await eventually_async(lambda: bool(asked), deadline=20)
+    assert (requested, lost) == ([], [of_no_mount])
+    fetches = [asyncio.create_task(obtain(digest)) for digest in (first, second)]
+    await eventually_async(lambda: bool(requested), deadline=20)
     await obtain(of_no_mount)  # a way round: the second one had its turn by now, if it needed none
-    assert len(asked) == 1
+    assert len(requested) == 1
     held.set()
-    await asyncio.gather(*both)
-    assert sorted(asked) == [first, second]
+    await asyncio.gather(*fetches)
+    assert sorted(requested) == [first, second]
     assert sorted(lost[2:]) == [first, second]  # each had more than a megabyte
-    assert not list(own.path.iterdir())
+    assert not list(manifests.path.iterdir())
 
 
 @pytest.mark.threat("agent-endless-manifests")
@@ -347,10 +351,10 @@ async def test_an_agent_that_gives_a_manifest_drop_by_drop_is_given_up_for_the_n
     slow.router.add_get("/{path:.*}", drop_by_drop)
     good.add_routes(manifest_routes(folder))
     urls = [manifest_url(address=await serve(app), digest=listed.digest) for app in (slow, good)]
-    own = ManifestFolder(tmp_path / "own")
-    fetcher = ManifestFetcher(folder=own, session=session)
+    manifests = ManifestFolder(tmp_path / "own")
+    fetcher = ManifestFetcher(folder=manifests, session=session)
     await fetcher.fetch(digest=listed.digest, urls=urls, seconds=0.3)
-    assert own.digests() == {listed.digest}
+    assert manifests.digests() == {listed.digest}
 
 
 class Followed:
@@ -402,12 +406,12 @@ async def test_sums_are_of_the_manifest_that_the_digest_proves_whatever_an_agent
     agent = web.Application()
     agent.router.add_get("/{path:.*}", answer_wrongly)
     url = manifest_url(address=await serve(agent), digest=true.digest)
-    own = ManifestFolder(tmp_path / "own")
-    found = await without_manifests(engine, own, session).totals(
+    manifests = ManifestFolder(tmp_path / "own")
+    totals = await without_manifests(engine, manifests, session).totals(
         digest=true.digest, urls=(url,), version=OF_DEFAULT
     )
-    assert found == msgspec.structs.replace(true, seconds=0.0)
-    assert own.digests() == {true.digest}
+    assert totals == msgspec.structs.replace(true, seconds=0.0)
+    assert manifests.digests() == {true.digest}
 
 
 async def test_an_operator_asks_itself_for_no_manifest(
@@ -417,20 +421,23 @@ async def test_an_operator_asks_itself_for_no_manifest(
     true = await LocalLister(engine=engine, folder=folder).list(path=MOUNT)
     agent = web.Application()
     agent.add_routes(manifest_routes(folder))
-    asked: list[str] = []
+    requested: list[str] = []
 
     async def ask(request: web.Request) -> web.Response:
-        asked.append(request.path)
+        requested.append(request.path)
         raise web.HTTPNotFound
 
     operator = web.Application()
     operator.router.add_get("/{path:.*}", ask)
     pool = without_manifests(engine, ManifestFolder(tmp_path / "own"), session)
-    own = await serve(operator)
-    pool.manifest_url = f"http://{own}"
-    urls = tuple(manifest_url(address=each, digest=true.digest) for each in (own, await serve(agent)))
+    operator_address = await serve(operator)
+    pool.manifest_url = f"http://{operator_address}"
+    urls = tuple(
+        manifest_url(address=address, digest=true.digest)
+        for address in (operator_address, await serve(agent))
+    )
     assert (await pool.totals(digest=true.digest, urls=urls, version=OF_DEFAULT)).digest == true.digest
-    assert not asked
+    assert not requested
 
 
 @pytest.mark.threat("agent-false-sums")

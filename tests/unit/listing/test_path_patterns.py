@@ -58,8 +58,8 @@ def test_a_folder_is_taken_without_what_filers_keep_in_it() -> None:
 
 
 def test_options_have_a_pattern_a_line() -> None:
-    found = selection_of("s3://bucket", {"include": "a b/\n*.jpg", "exclude": "x"})
-    assert found == FileSelection(include=("a b/", "*.jpg"), exclude=("x",))
+    selection = selection_of("s3://bucket", {"include": "a b/\n*.jpg", "exclude": "x"})
+    assert selection == FileSelection(include=("a b/", "*.jpg"), exclude=("x",))
 
 
 @pytest.mark.parametrize(

@@ -33,11 +33,13 @@ def service() -> Iterator[TokenService]:
 async def exchange(
     service: TokenService, kind: str, *, account: str = "reader", seconds: int = 600, audience: str = ""
 ) -> IssuedKeys:
-    provider, wanted, role, name = PLANS[kind]
+    provider, default_audience, role, name = PLANS[kind]
     plan = TokenExchange(
-        provider=provider, url=service.endpoint, audience=wanted, role=role, provider_name=name
+        provider=provider, url=service.endpoint, audience=default_audience, role=role, provider_name=name
     )
-    token = ISSUER.issue(namespace="n", account=account, audience=audience or wanted, seconds=seconds)
+    token = ISSUER.issue(
+        namespace="n", account=account, audience=audience or default_audience, seconds=seconds
+    )
     return await exchange_token(
         plan, token=token, account=f"n/{account}", ca_bundle="", proxy="", now=datetime.now(UTC)
     )
@@ -53,16 +55,16 @@ async def test_a_token_becomes_keys_for_as_long_as_the_service_says(service: Tok
     )
     assert issued.keys.access_key_id == last.get("AccessKeyId", "")
     assert 1780 < issued.seconds < 1801
-    (path, asked), *_ = service.asked
+    (path, form), *_ = service.asked
     if kind == "azure":
         assert path == "/tenant/oauth2/v2.0/token"
-        assert asked["scope"] == "https://storage.azure.com/.default"
+        assert form["scope"] == "https://storage.azure.com/.default"
     if kind.startswith("google"):
-        assert asked["scope"].endswith("cloud-platform" if "account" in kind else "devstorage.read_only")
+        assert form["scope"].endswith("cloud-platform" if "account" in kind else "devstorage.read_only")
     if kind == "google as an account":
-        path, asked = service.asked[1]
+        path, form = service.asked[1]
         assert path.endswith("/reader@p.iam.gserviceaccount.com:generateAccessToken")
-        assert "devstorage.read_only" in asked["scope"]
+        assert "devstorage.read_only" in form["scope"]
 
 
 @pytest.mark.parametrize("kind", PLANS)
@@ -86,8 +88,8 @@ async def test_a_refusal_is_what_the_service_says(
 @pytest.mark.parametrize("kind", PLANS)
 async def test_no_token_stands_in_a_message(service: TokenService, kind: str) -> None:
     def echo(_: object) -> tuple[int, str]:
-        shown = max((each for _, asked in service.asked for each in asked.values()), key=len, default="")
-        return 403, f"I do not know {shown}"
+        longest = max((text for _, form in service.asked for text in form.values()), key=len, default="")
+        return 403, f"I do not know {longest}"
 
     service.failure = (403, "first")
     with pytest.raises(ExchangeError):

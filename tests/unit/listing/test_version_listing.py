@@ -38,20 +38,20 @@ class Bucket:
         query = parse_qs(urlsplit(request.path).query, keep_blank_values=True)
         self.asked.append(query)
         prefix = query["prefix"][0]
-        known = [
+        rows = [
             (key, -number, f"id-{number}", second, length)
             for number, (key, second, length) in enumerate(self.versions)
             if key.startswith(prefix)
         ]
-        ordered = sorted(known, key=lambda each: (each[0].encode(), each[1]))
+        ordered = sorted(rows, key=lambda each: (each[0].encode(), each[1]))
         latest = {key: identity for key, _, identity, _, _ in reversed(ordered)}
         marker, behind = query.get("key-marker", [""])[0], query.get("version-id-marker", [""])[0]
         if marker and behind:
-            (place,) = [at for at, each in enumerate(ordered) if (each[0], each[2]) == (marker, behind)]
+            (place,) = [at for at, row in enumerate(ordered) if (row[0], row[2]) == (marker, behind)]
             ordered = ordered[place + 1 :]
         elif marker:
-            ordered = [each for each in ordered if each[0].encode() > marker.encode()]
-        page, rest = ordered[: self.page], ordered[self.page :]
+            ordered = [row for row in ordered if row[0].encode() > marker.encode()]
+        page, behind_page = ordered[: self.page], ordered[self.page :]
         page_shown = sorted(page, key=lambda each: each[4] is not None) if self.markers_first else page
         text = ""
         for key, _, identity, second, length in page_shown:
@@ -66,13 +66,13 @@ class Bucket:
                 + f"</{kind}>"
             )
         more = ""
-        if rest:
+        if behind_page:
             more = (
                 f"<NextKeyMarker>{quote(page[-1][0])}</NextKeyMarker>"
                 f"<NextVersionIdMarker>{html.escape(page[-1][2])}</NextVersionIdMarker>"
             )
         body = (
-            f"<ListVersionsResult><EncodingType>url</EncodingType><IsTruncated>{str(bool(rest)).lower()}</IsTruncated>"
+            f"<ListVersionsResult><EncodingType>url</EncodingType><IsTruncated>{str(bool(behind_page)).lower()}</IsTruncated>"
             f"{more}{text}</ListVersionsResult>"
         ).encode()
         request.send_response(200)
@@ -83,9 +83,9 @@ class Bucket:
 
 @pytest.fixture
 def bucket() -> Iterator[Bucket]:
-    made = Bucket()
-    with http_store(made.answer) as made.address:
-        yield made
+    bucket = Bucket()
+    with http_store(bucket.answer) as bucket.address:
+        yield bucket
 
 
 def source_of(bucket: Bucket, second: float) -> Source:

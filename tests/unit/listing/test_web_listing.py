@@ -63,8 +63,8 @@ def source(server: WebServer, path: str = "data", **options: str) -> Source:
 async def listed(of: Source, folder: Path, limit: ListingLimit | None = None) -> dict[str, tuple[int, str]]:
     """Length and tag of each file by its name."""
     manifests = ManifestFolder(folder)
-    found = await list_source(source=of, path=MOUNT, folder=manifests, limit=limit)
-    manifest = manifests.open(found.digest)
+    listing = await list_source(source=of, path=MOUNT, folder=manifests, limit=limit)
+    manifest = manifests.open(listing.digest)
     return {
         manifest.file_path(number).decode(): (int(manifest.lengths[number]), manifest.tag(number))
         for number in range(len(manifest.lengths))
@@ -78,9 +78,9 @@ def lengths(found: dict[str, tuple[int, str]]) -> dict[str, int]:
 async def test_an_index_page_and_those_of_its_folders_name_all_files(
     server: WebServer, tmp_path: Path
 ) -> None:
-    found = await listed(source(server), tmp_path)
-    assert lengths(found) == NAMES
-    assert found["one.jpg"][1] == f'"{hashlib.md5(b"1" * 10).hexdigest()}"', "without W/"  # noqa: S324
+    files = await listed(source(server), tmp_path)
+    assert lengths(files) == NAMES
+    assert files["one.jpg"][1] == f'"{hashlib.md5(b"1" * 10).hexdigest()}"', "without W/"  # noqa: S324
 
 
 @pytest.mark.parametrize(("head", "etags"), [(False, True), (True, False)])
@@ -88,10 +88,10 @@ async def test_servers_without_head_or_without_etags_are_listed(
     server: WebServer, tmp_path: Path, head: bool, etags: bool
 ) -> None:
     server.head, server.etags = head, etags
-    found = await listed(source(server), tmp_path)
-    assert lengths(found) == NAMES
+    files = await listed(source(server), tmp_path)
+    assert lengths(files) == NAMES
     if not etags:
-        assert found["one.jpg"][1].startswith("mtime-ms:"), MODIFIED
+        assert files["one.jpg"][1].startswith("mtime-ms:"), MODIFIED
 
 
 async def test_a_list_of_names_hashes_or_json_names_the_files(server: WebServer, tmp_path: Path) -> None:
@@ -110,10 +110,10 @@ async def test_a_list_of_names_hashes_or_json_names_the_files(server: WebServer,
     for index, text in lists.items():
         server.files[f"data/{index}"] = text.encode()
         server.asked.clear()
-        found = await listed(source(server, index=index), tmp_path / index)
-        assert lengths(found) == NAMES, index
+        files = await listed(source(server, index=index), tmp_path / index)
+        assert lengths(files) == NAMES, index
         if "sum" in index or index == "files.json":
-            assert {tag for _, tag in found.values()} == {f"sha256:{each}" for each in sums.values()}
+            assert {tag for _, tag in files.values()} == {f"sha256:{digest}" for digest in sums.values()}
         if index == "files.json":
             assert len(server.asked) == 1, "length and hash are known: no file is asked about"
 
@@ -123,20 +123,20 @@ async def test_files_that_the_dataset_names_are_listed_and_missing_ones_are_name
 ) -> None:
     manifests = ManifestFolder(tmp_path)
     of = source(server, "", files="data/one.jpg\nelsewhere/no.jpg\ndata/gone.jpg")
-    found = await list_source(source=of, path=MOUNT, folder=manifests)
-    manifest = manifests.open(found.digest)
-    assert [manifest.file_path(each) for each in range(len(manifest.lengths))] == [
+    listing = await list_source(source=of, path=MOUNT, folder=manifests)
+    manifest = manifests.open(listing.digest)
+    assert [manifest.file_path(file) for file in range(len(manifest.lengths))] == [
         b"data/one.jpg",
         b"elsewhere/no.jpg",
     ]
-    assert [(each.path, each.reason) for each in found.skipped] == [
+    assert [(skip.path, skip.reason) for skip in listing.skipped] == [
         (b"data/gone.jpg", "the server has no file of that name (404)")
     ]
 
 
 async def test_include_and_exclude_spare_the_questions_too(server: WebServer, tmp_path: Path) -> None:
-    found = await listed(source(server, include="*.jpg", exclude="train/"), tmp_path)
-    assert set(found) == {"one.jpg", "two words & more.jpg"}
+    files = await listed(source(server, include="*.jpg", exclude="train/"), tmp_path)
+    assert set(files) == {"one.jpg", "two words & more.jpg"}
     assert not [
         path for method, path, _ in server.asked if method == "HEAD" and ("train" in path or "empty" in path)
     ]
@@ -174,16 +174,18 @@ async def test_credentials_go_to_the_server_alone_and_are_asked_for(
     token = Credentials(access_key_id="", secret_access_key="", session_token="s3cr3t-token")
     keyed = Source(uri=f"{server.origin}/data", options={"endpoint": server.origin}, credentials=token)
     assert source_of(access_of(keyed)) == keyed, "as the listing's process gets it"
-    with web_server(WebServer(files={"data/moved.jpg": b"x"})) as other:
+    with web_server(WebServer(files={"data/moved.jpg": b"x"})) as elsewhere:
         server.files["data/moved.jpg"] = b""
-        server.redirects["/data/moved.jpg"] = f"{other.origin}/data/moved.jpg"
+        server.redirects["/data/moved.jpg"] = f"{elsewhere.origin}/data/moved.jpg"
         with pytest.raises(SourceError, match="has no TLS and no rule"):
             await listed(keyed, tmp_path)
-        assert not other.asked
-        trusted = Source(uri=keyed.uri, options=keyed.options, credentials=token, redirects=(other.origin,))
+        assert not elsewhere.asked
+        trusted = Source(
+            uri=keyed.uri, options=keyed.options, credentials=token, redirects=(elsewhere.origin,)
+        )
         assert lengths(await listed(trusted, tmp_path)) == NAMES | {"moved.jpg": 1}
-        assert other.asked, "a rule names it"
-        assert not any("Authorization" in headers for _, _, headers in other.asked)
+        assert elsewhere.asked, "a rule names it"
+        assert not any("Authorization" in headers for _, _, headers in elsewhere.asked)
 
 
 async def test_a_source_says_whether_it_takes_the_credentials(server: WebServer) -> None:
@@ -220,10 +222,10 @@ async def test_a_repository_of_the_hub_is_listed_at_one_commit_by_its_pages(
 ) -> None:
     server.files, server.large = {f"train/{number}.bin": b"x" * number for number in range(8)}, 7
     hub = Source(uri="hf://datasets/team/pictures", options={"endpoint": server.origin}, credentials=NO_KEYS)
-    found = await listed(hub, tmp_path)
-    assert lengths(found) == {path: len(content) for path, content in server.files.items()}
-    assert found["train/3.bin"][1] == f'"{git_id(b"xxx")}"'
-    assert found["train/7.bin"][1] == f'"{hashlib.sha256(b"x" * 7).hexdigest()}"'
+    files = await listed(hub, tmp_path)
+    assert lengths(files) == {path: len(content) for path, content in server.files.items()}
+    assert files["train/3.bin"][1] == f'"{git_id(b"xxx")}"'
+    assert files["train/7.bin"][1] == f'"{hashlib.sha256(b"x" * 7).hexdigest()}"'
     pages = [path for _, path, _ in server.asked if "/tree/" in path]
     assert len(pages) == 3
     assert all(f"/tree/{COMMIT}?recursive=true" in path for path in pages)
@@ -241,8 +243,8 @@ async def test_a_repository_of_the_hub_is_listed_at_one_commit_by_its_pages(
 async def test_a_process_of_its_own_lists_a_web_source(server: WebServer, tmp_path: Path) -> None:
     of = source(server)
     lister = ProcessLister(folder=ManifestFolder(tmp_path), source_of=lambda _: of)
-    found = await asyncio.wait_for(lister.list(path=MOUNT), 60)
-    assert found.totals.files == len(NAMES)
+    listing = await asyncio.wait_for(lister.list(path=MOUNT), 60)
+    assert listing.totals.files == len(NAMES)
 
 
 def test_links_lead_nowhere_but_below_the_page() -> None:
@@ -253,9 +255,9 @@ def test_links_lead_nowhere_but_below_the_page() -> None:
     <a href="/etc/passwd">p</a>
     <a href="deeper/">d</a><a href="?C=M">s</a><a href="c.jpg?download=1">q</a><a href="javascript:alert(1)">j</a>
     <a href="x%2f..%2f..%2fup3">u</a><a href="//other/data/sub/y">y</a><a href="http://[bad">z</a><a>none</a>"""
-    found = page_links(page, base="/data/", folder=b"sub/", hosts={"host:8443"})
-    assert sorted(found.files) == [b"sub/a.jpg", b"sub/abs.jpg", b"sub/b c.jpg", b"sub/full.jpg"]
-    assert found.folders == [b"sub/deeper/"]
+    links = page_links(page, base="/data/", folder=b"sub/", hosts={"host:8443"})
+    assert sorted(links.files) == [b"sub/a.jpg", b"sub/abs.jpg", b"sub/b c.jpg", b"sub/full.jpg"]
+    assert links.folders == [b"sub/deeper/"]
 
 
 @pytest.mark.parametrize(

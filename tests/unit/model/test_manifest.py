@@ -70,13 +70,13 @@ def test_every_file_comes_back_whatever_the_order_of_the_listing(
     files = tree_of(tree)
     manifest = manifest_of(*files)
     random.shuffle(files)  # type: ignore[attr-defined]
-    kept = without_folders(tree)
+    paths = without_folders(tree)
 
     assert manifest_of(*files).digest == manifest.digest
-    assert {decoded(manifest.file_path(file)) for file in range(len(manifest))} == kept
-    assert manifest.header.skipped_count == len(tree) - len(kept)
+    assert {decoded(manifest.file_path(file)) for file in range(len(manifest))} == paths
+    assert manifest.header.skipped_count == len(tree) - len(paths)
     for number, (path, length) in enumerate(tree.items()):
-        if path not in kept:
+        if path not in paths:
             continue
         file = manifest.file_at(path.encode())
         assert file is not None
@@ -102,19 +102,20 @@ def test_ids_of_later_blocks_follow_from_that_of_the_first_one_however_files_are
         ids = [int(manifest.block_ids[block]) for block in manifest.blocks_of(file)]
         assert len(ids) == len(pieces(int(manifest.lengths[file]), cut))
         assert ids == [own_block_after(first, number) for number in range(len(ids))]
-        assert all(0 <= each < 1 << 63 for each in ids)
+        assert all(0 <= block_id < 1 << 63 for block_id in ids)
 
 
 @settings(deadline=None)
 @given(TREES, st.lists(PATHS, max_size=3))
 def test_sums_agree_with_the_files_that_a_selection_names(tree: dict[str, int], more: list[str]) -> None:
     manifest = manifest_of(*tree_of(tree))
-    kept = without_folders(tree)
+    files = without_folders(tree)
     paths = [*(path.rpartition("/")[0] for path in list(tree)[:2]), *list(tree)[2:4], *more]
     chosen = {
         path
-        for path in kept
-        if not any(paths) or any(path == each or path.startswith(each + "/") for each in filter(None, paths))
+        for path in files
+        if not any(paths)
+        or any(path == prefix or path.startswith(prefix + "/") for prefix in filter(None, paths))
     }
 
     totals = manifest.totals(paths)
@@ -206,14 +207,14 @@ def test_the_digest_changes_with_names_lengths_tags_and_blocks_alone() -> None:
     first = manifest_of(listed("a", 1), listed("b", 2))
 
     assert manifest_of(listed("b", 2), listed("a", 1)).digest == first.digest
-    for other in (
+    for changed in (
         manifest_of(listed("a", 1)),
         manifest_of(listed("a", 1), listed("c", 2)),
         manifest_of(listed("a", 1), listed("b", 3)),
         manifest_of(listed("a", 1), listed("b", 2), cut=Cut(1, 1)),
         manifest_of(listed("a", 1, tag='"x"'), listed("b", 2)),
     ):
-        assert other.digest != first.digest
+        assert changed.digest != first.digest
     assert len(first.digest) == 32
 
 
@@ -296,32 +297,32 @@ def test_a_file_keeps_its_id_until_its_path_length_or_tag_changes() -> None:
 
 
 def test_equal_files_of_two_sources_have_different_ids() -> None:
-    found = set()
+    ids = set()
     for path, source in (("/datasets/1f", "s3://b"), ("/datasets/2f", "s3://b"), ("/datasets/1f", "s3://c")):
         builder = ManifestBuilder(path=path, source=source)
         builder.add_listed([listed("a", 1, tag='"1"')])
-        found.add(builder.manifest().file_id(0))
+        ids.add(builder.manifest().file_id(0))
 
-    assert len(found) == 3
+    assert len(ids) == 3
 
 
 def test_a_tag_and_a_path_are_never_taken_for_a_part_of_each_other() -> None:
-    found = ids_of(manifest_of(listed("bc", 1, tag="a"), listed("c", 1, tag="ab")))
+    ids = ids_of(manifest_of(listed("bc", 1, tag="a"), listed("c", 1, tag="ab")))
 
-    assert len(set(found.values())) == 2
+    assert len(set(ids.values())) == 2
 
 
 @settings(deadline=None)
 @given(TREES, st.lists(st.binary(min_size=16, max_size=16), max_size=5))
 def test_files_are_found_by_their_ids(tree: dict[str, int], others: list[bytes]) -> None:
     manifest = manifest_of(*tree_of(tree))
-    own = [manifest.file_id(file) for file in range(len(manifest))]
+    ids = [manifest.file_id(file) for file in range(len(manifest))]
     # With zeros anywhere, as a value of texts would not tell them.
-    others = [other for other in (*others, bytes(16), b"\x01" + bytes(15)) if other not in own]
-    asked = np.frombuffer(b"".join([*own, *others]), dtype=np.uint8).reshape(-1, 16)
+    others = [file_id for file_id in (*others, bytes(16), b"\x01" + bytes(15)) if file_id not in ids]
+    file_ids = np.frombuffer(b"".join([*ids, *others]), dtype=np.uint8).reshape(-1, 16)
 
-    assert manifest.files_at(asked).tolist() == [*range(len(manifest)), *([-1] * len(others))]
-    assert all(manifest.file_with(one) == file for file, one in enumerate(own))
+    assert manifest.files_at(file_ids).tolist() == [*range(len(manifest)), *([-1] * len(others))]
+    assert all(manifest.file_with(file_id) == file for file, file_id in enumerate(ids))
 
 
 def test_files_with_one_id_are_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,7 +337,7 @@ def test_files_with_one_id_are_left_out_and_named(monkeypatch: pytest.MonkeyPatc
     manifest = manifest_of(listed("a/1", 1), listed("b", 1), listed("c", 1))
 
     assert list(ids_of(manifest)) == [b"c"]
-    assert {one.path for one in manifest.header.skipped} == {b"a/1", b"b"}
+    assert {skip.path for skip in manifest.header.skipped} == {b"a/1", b"b"}
     assert manifest.file_with(bytes(16)) is None
 
 
@@ -346,7 +347,7 @@ def test_tags_that_differ_behind_their_128th_byte_are_different() -> None:
 
     assert manifests[0].digest != manifests[1].digest
     assert manifests[0].file_id(0) != manifests[1].file_id(0)
-    assert [one.tag(0) for one in manifests] == [known_tag(first), known_tag(second)]
+    assert [manifest.tag(0) for manifest in manifests] == [known_tag(first), known_tag(second)]
     assert manifests[0].header.tag_width <= 128
 
 
@@ -383,11 +384,11 @@ def test_what_is_asked_of_one_file_or_block_copies_no_column() -> None:
 def test_blocks_are_found_by_their_ids_alone_and_together(tree: dict[str, int]) -> None:
     manifest = manifest_of(*tree_of({path: tree[path] for path in without_folders(tree)}))
     ids = sorted({*manifest.block_ids.tolist(), *range(-2, 40), 1 << 62})
-    alone = [manifest.block_at(each) for each in ids]
-    numbers = {each: number for number, each in enumerate(manifest.block_ids.tolist())}
-    assert alone == [numbers.get(each) for each in ids]
+    alone = [manifest.block_at(block_id) for block_id in ids]
+    numbers = {block_id: number for number, block_id in enumerate(manifest.block_ids.tolist())}
+    assert alone == [numbers.get(block_id) for block_id in ids]
     together = manifest.blocks_at(np.array(ids, dtype=np.int64)).tolist()
-    assert together == [-1 if each is None else each for each in alone]
+    assert together == [-1 if block is None else block for block in alone]
     files = [file for file in range(len(manifest)) for _ in manifest.blocks_of(file)]
     assert [manifest.file_of(block) for block in range(manifest.blocks)] == files
     assert manifest.files_of(np.arange(manifest.blocks)).tolist() == files

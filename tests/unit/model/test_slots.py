@@ -20,8 +20,8 @@ def sizes_of(seed: int, *, spread: float = 0.05) -> slots.Sizes:
 
 
 def test_the_slot_of_a_block_is_the_same_forever() -> None:
-    found = [slots.slot_of(b"train/0001.jpg", number) for number in range(4)]
-    assert found == [3521, 3969, 2485, 134]
+    slot_numbers = [slots.slot_of(b"train/0001.jpg", number) for number in range(4)]
+    assert slot_numbers == [3521, 3969, 2485, 134]
     assert slots.slot_of(b"", 0) == 1218
     assert slots.slot_of("ü/猫".encode(), 7) == 1264
     assert slots.slot_of(b"\xff\xfe", 0) == slots.slot_of(b"\xff\xfe", 0)
@@ -42,22 +42,22 @@ def test_the_partition_of_a_mount_is_the_same_forever() -> None:
 
 
 def test_blocks_spread_evenly_over_the_slots() -> None:
-    found = np.bincount(
+    counts = np.bincount(
         [slots.slot_of(b"train/n%08d.jpg" % number, 0) for number in range(100_000)]
         + [slots.slot_of(b"large.tar", number) for number in range(100_000)],
         minlength=SLOTS,
     )
     mean = 200_000 / SLOTS
-    assert abs(float(((found - mean) ** 2 / mean).sum()) - SLOTS) < 6 * np.sqrt(2 * SLOTS)  # chi-squared
+    assert abs(float(((counts - mean) ** 2 / mean).sum()) - SLOTS) < 6 * np.sqrt(2 * SLOTS)  # chi-squared
 
 
 @given(SLOT_SETS)
 def test_a_bitmap_holds_exactly_its_slots(some: set[int]) -> None:
-    made = slots.bitmap(some)
-    assert len(made) == BITMAP_BYTES
-    assert slots.members(made).tolist() == sorted(some)
-    assert slots.of_mask(slots.mask_of(made)) == made
-    assert slots.count(made) == len(some)
+    bitmap = slots.bitmap(some)
+    assert len(bitmap) == BITMAP_BYTES
+    assert slots.members(bitmap).tolist() == sorted(some)
+    assert slots.of_mask(slots.mask_of(bitmap)) == bitmap
+    assert slots.count(bitmap) == len(some)
 
 
 @given(SLOT_SETS, SLOT_SETS)
@@ -132,10 +132,10 @@ def test_a_node_that_leaves_gives_its_slots_to_the_others(seed: int, nodes: int)
     before = slots.partition(mount="/datasets/1f", capacities=capacities, sizes=sizes)
     after = slots.partition(mount="/datasets/1f", capacities={**capacities, "node-0": 0}, sizes=sizes)
     assert after["node-0"] == bytes(BITMAP_BYTES)
-    kept = sum(
+    share = sum(
         slots.bytes_in(slots.intersection(after[node], before[node]), sizes) for node in list(before)[1:]
     ) / float(sizes.sum())
-    assert kept >= 1 - 1.25 / nodes - 0.01
+    assert share >= 1 - 1.25 / nodes - 0.01
 
 
 @settings(max_examples=10, deadline=None)

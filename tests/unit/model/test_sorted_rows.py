@@ -27,9 +27,9 @@ def test_rows_come_by_key_and_those_of_one_key_as_they_were_added(
     rows = SortedRows(ManifestFolder(tmp_path).scratch, stretch=stretch)
     for key, number in given_rows:
         rows.add((key, number, b"tag"))
-    wanted = sorted(given_rows, key=lambda row: row[0])
+    expected = sorted(given_rows, key=lambda row: row[0])
     for _ in range(2):  # they may be asked for again
-        assert [(row[0], row[1]) for row in rows] == wanted
+        assert [(row[0], row[1]) for row in rows] == expected
     rows.close()
 
 
@@ -103,7 +103,7 @@ def test_files_with_one_block_id_are_left_out_and_named(monkeypatch: pytest.Monk
     manifest = builder.manifest()
 
     assert [manifest.file_path(file) for file in range(len(manifest))] == [b"empty"]
-    assert {one.path for one in manifest.header.skipped} == {b"a/1", b"b"}
+    assert {skip.path for skip in manifest.header.skipped} == {b"a/1", b"b"}
 
 
 def test_a_name_behind_two_slashes_is_no_file_of_the_folder_before_them() -> None:
