@@ -100,7 +100,7 @@ def given_nothing(
     lost = (names.PLACED, names.GRANTED, names.SOURCE_REACHABLE)
     return [
         *blocked(reason=reason, message=f"{message}; {still_used_by}" if still_used_by else message),
-        *(finding(each, False, reason, message) for each in lost if each in known),
+        *(finding(kind, False, reason, message) for kind in lost if kind in known),
     ]
 
 

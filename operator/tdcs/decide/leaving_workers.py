@@ -76,16 +76,18 @@ def choose_nodes(
         present: nodes that have a worker now. They come first, so that a change of `replicas`, or a new node,
             never moves a cache.
     """
-    known = holdings or ScaleInInput()
+    scale_in = holdings or ScaleInInput()
     present_nodes = set(present)
     fitting = fitting_nodes(spec=spec, nodes=nodes, present=present_nodes)
     old = [name for name in fitting if name in present_nodes]
     new = [name for name in fitting if name not in present_nodes]
-    leaving = leavers(nodes=old, count=len(old) - spec.replicas, holdings=known)
+    leaving = leavers(nodes=old, count=len(old) - spec.replicas, holdings=scale_in)
     stay = [name for name in old if name not in leaving]
 
     def sites(names: Iterable[str]) -> list[worker_count.Site]:
-        return [worker_count.Site(node=name, gpus=gpus(nodes[name]), zone=known.zone(name)) for name in names]
+        return [
+            worker_count.Site(node=name, gpus=gpus(nodes[name]), zone=scale_in.zone(name)) for name in names
+        ]
 
     added = worker_count.in_turn(sites(new), taken=sites(stay))
     return sorted([*stay, *(site.node for site in islice(added, max(spec.replicas - len(old), 0)))])
@@ -116,7 +118,7 @@ def leavers(*, nodes: Collection[str], count: int, holdings: ScaleInInput) -> se
 def as_worker(*, node: str, leaving: frozenset[str], holdings: ScaleInInput) -> worker_count.Worker:
     """The policy's view of a worker, assuming that the workers of `leaving` are gone too."""
     zone = holdings.zone(node)
-    elsewhere = frozenset(name for name, other in holdings.zones.items() if other != zone)
+    elsewhere = frozenset(name for name, other_zone in holdings.zones.items() if other_zone != zone)
     return worker_count.Worker(
         node=node,
         held=tuple(

@@ -99,7 +99,9 @@ def files_of(*, cluster: str, datasets: Mapping[tuple[str, str], Mapping[str, An
     ]
     return sum(
         {
-            one["mountPath"]: int(one.get("totalFiles") or 0) for one in statuses if one.get("mountPath")
+            status["mountPath"]: int(status.get("totalFiles") or 0)
+            for status in statuses
+            if status.get("mountPath")
         }.values()
     )
 

@@ -74,14 +74,14 @@ def plan_exchange(
         account: namespace and name of the ServiceAccount, for messages.
         cluster: name of the CacheCluster, for messages.
     """
-    said = rule or IdentityRule()
+    identity_rule = rule or IdentityRule()
     scheme = parse_source_uri(source.uri).scheme
     where = f"ServiceAccount {account} (spec.source.serviceAccountName)"
     if scheme == "s3":
-        return _of_amazon(source, annotations, said, where=where, cluster=cluster)
+        return _of_amazon(source, annotations, identity_rule, where=where, cluster=cluster)
     if scheme == "az":
-        return _of_azure(annotations, said, where=where)
-    return _of_google(annotations, said, where=where, cluster=cluster)
+        return _of_azure(annotations, identity_rule, where=where)
+    return _of_google(annotations, identity_rule, where=where, cluster=cluster)
 
 
 def identity_remedy(*, operator: str, namespace: str, account: str) -> str:

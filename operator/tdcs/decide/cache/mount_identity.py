@@ -74,8 +74,8 @@ def engine_path(*, source: Source) -> str:
     The credentials take part, as a digest, so that Datasets with different keys never share a mount.
     """
     keys = source.credentials
-    whose = f"owner {keys.owner}" if keys is not None and keys.owner else digest(source)
-    seed = json.dumps([source.uri, sorted(source.options.items()), whose], sort_keys=True)
+    key_owner = f"owner {keys.owner}" if keys is not None and keys.owner else digest(source)
+    seed = json.dumps([source.uri, sorted(source.options.items()), key_owner], sort_keys=True)
     return f"{names.ENGINE_DATASETS_ROOT}/{hashlib.sha256(seed.encode()).hexdigest()[:16]}"
 
 

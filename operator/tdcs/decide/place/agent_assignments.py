@@ -352,10 +352,10 @@ def _nearest_first(
     places = {node.view.place for node in (*draining, *staying.values())}
     if len(places) > 1:
         for place in sorted({node.view.place for node in draining}):
-            here = np.logical_or.reduce([node.present for node in draining if node.view.place == place])
+            present = np.logical_or.reduce([node.present for node in draining if node.view.place == place])
             away = {name: steps(place, node.view.place) for name, node in staying.items()}
             for level in sorted(set(away.values())):
-                yield here, [name for name in staying if away[name] == level]
+                yield present, [name for name in staying if away[name] == level]
     else:
         yield np.ones(slots.SLOTS, dtype=bool), list(staying)
 

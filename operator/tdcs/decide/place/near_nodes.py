@@ -36,10 +36,10 @@ class NodePlaces:
     @cached_property
     def nodes_at(self) -> Mapping[Place, Sequence[str]]:
         """The nodes at each place."""
-        found: dict[Place, list[str]] = {}
+        nodes_by_place: dict[Place, list[str]] = {}
         for node, place in self.of.items():
-            found.setdefault(place, []).append(node)
-        return found
+            nodes_by_place.setdefault(place, []).append(node)
+        return nodes_by_place
 
     @cached_property
     def levels(self) -> tuple[int, ...]:
@@ -56,12 +56,12 @@ NO_PLACES: Final = NodePlaces()
 
 def places_of(nodes: Iterable[Object], *, keys: Sequence[str]) -> NodePlaces:
     """Where these nodes are by their labels."""
-    found = {
+    place_by_node = {
         str(node["metadata"]["name"]): place
         for node in nodes
         if (place := place_of(node["metadata"].get("labels"), keys))
     }
-    return NodePlaces(keys=tuple(keys), of=found)
+    return NodePlaces(keys=tuple(keys), of=place_by_node)
 
 
 NEAR_PART: Final = 0.2
@@ -95,8 +95,8 @@ def group_of(place: Place, level: int) -> Place | None:
 def nearness(place: Place, *, shares: Shares) -> float:
     """Between 0 and 1: how near a place is to the data; 1 where all of it is in the same rack."""
     groups = {level: group_of(place, level) for level in shares}
-    found = (shares[level].get(group, 0.0) for level, group in groups.items() if group is not None)
-    return sum(found) / max(len(shares), 1)
+    group_shares = (shares[level].get(group, 0.0) for level, group in groups.items() if group is not None)
+    return sum(group_shares) / max(len(shares), 1)
 
 
 def nearer_first(data: CombinedData, copies: Sequence[CopyOnNodes], *, places: NodePlaces) -> CombinedData:

@@ -60,11 +60,13 @@ def reach(places: Sequence[Place], *, has: Mask, ranks: Ranks) -> Reach | None:
     reached = np.full(ranks.shape, top, dtype=np.int8)
     climbs = np.ones(ranks.shape, dtype=bool)
     gates = np.zeros(ranks.shape, dtype=bool)
-    for level, members in ((level, one) for level, same in enumerate(groups) for one in same):
-        own, held = preferred[members], has[members]
-        first_rank = own.max(axis=0)
-        gates[members] |= (own >= 0) & (own == first_rank)
-        stops = (held.sum(axis=0) - held > 0) | ((own >= 0) & (own < first_rank))
+    for level, members in (
+        (level, group) for level, groups_of_level in enumerate(groups) for group in groups_of_level
+    ):
+        first_choice, held = preferred[members], has[members]
+        first_rank = first_choice.max(axis=0)
+        gates[members] |= (first_choice >= 0) & (first_choice == first_rank)
+        stops = (held.sum(axis=0) - held > 0) | ((first_choice >= 0) & (first_choice < first_rank))
         reached[members] = np.where(climbs[members] & stops, level, reached[members])
         climbs[members] &= ~stops
     return Reach(levels=reached, between=_between(places), gates=gates)
@@ -83,6 +85,8 @@ def _groups(places: Sequence[Place], level: int) -> Iterator[npt.NDArray[np.int6
 def _between(places: Sequence[Place]) -> Levels:
     different = list(dict.fromkeys(places))
     number_of = {place: number for number, place in enumerate(different)}
-    table = np.array([[steps(one, other) for other in different] for one in different], dtype=np.int8)
+    table = np.array(
+        [[steps(place, other_place) for other_place in different] for place in different], dtype=np.int8
+    )
     numbers = np.array([number_of[place] for place in places])
     return np.asarray(table[np.ix_(numbers, numbers)])

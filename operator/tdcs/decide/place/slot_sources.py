@@ -130,12 +130,12 @@ def peers_of(mount: str, nodes: Sequence[AgentNode], *, zone: int = -1) -> dict[
         order = sorted(np.flatnonzero(ranks[row] > 0).tolist(), key=lambda index: (-ranks[row][index], index))
         peers = []
         for peer_index in order:
-            wanted = (
+            pulled = (
                 lacking_slots[number]
                 if near is None
                 else lacking_slots[number] & near.may_ask(number, peer_index)
             )
-            shared = (any_slots[peer_index] | (present[peer_index] & moving[number])) & wanted
+            shared = (any_slots[peer_index] | (present[peer_index] & moving[number])) & pulled
             if peer_index == number or not shared.any():
                 continue
             view = nodes[peer_index].view
@@ -144,7 +144,7 @@ def peers_of(mount: str, nodes: Sequence[AgentNode], *, zone: int = -1) -> dict[
                     node=view.node,
                     address=view.address,
                     slots=slots.of_mask(shared),
-                    complete=slots.of_mask(held_slots[peer_index] & wanted),
+                    complete=slots.of_mask(held_slots[peer_index] & pulled),
                     cross_zone=crosses_zone(nodes[number].view.place, view.place, level=zone),
                 )
             )
@@ -162,11 +162,11 @@ def _reach(mount: str, nodes: Sequence[AgentNode], held_slots: Mask) -> Reach | 
     ranks = np.full(held_slots.shape, -1.0)
     for number, node in enumerate(nodes):
         if node.pulled.any():
-            own = _rank(node, scores_of(mount, node.view.node), False)
+            rank = _rank(node, scores_of(mount, node.view.node), False)
             # Nobody waits for one that has no room, and the origin waits for nobody.
-            own[node.pulled & node.view.state.no_room] *= 0.25
-            own[node.origin] += 100.0
-            ranks[number] = np.where(held_slots[number], -1.0, own)
+            rank[node.pulled & node.view.state.no_room] *= 0.25
+            rank[node.origin] += 100.0
+            ranks[number] = np.where(held_slots[number], -1.0, rank)
     return reach(places, has=held_slots, ranks=ranks)
 
 
