@@ -34,10 +34,10 @@ def limit() -> int:
 def test_an_agent_starts_with_the_hard_limit(
     hard: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[int] = []
+    limits: list[int] = []
 
     async def run(settings: agent_process.ProcessSettings) -> None:
-        seen.append(limit())
+        limits.append(limit())
 
     monkeypatch.setattr(agent_process, "run", run)
     arguments = [
@@ -55,18 +55,18 @@ def test_an_agent_starts_with_the_hard_limit(
     ]
     result = CliRunner(catch_exceptions=False).invoke(tdcs.node.agent.agent_command.command, arguments)
     assert result.exit_code == 0, result.output
-    assert seen == [hard]
+    assert limits == [hard]
 
 
 def test_a_reader_starts_with_the_hard_limit(
     hard: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[int] = []
-    monkeypatch.setattr(supervisor.Supervisor, "run", lambda _: seen.append(limit()))
+    limits: list[int] = []
+    monkeypatch.setattr(supervisor.Supervisor, "run", lambda _: limits.append(limit()))
     arguments = ["run", "--folder", str(tmp_path), "--node", "n"]
     result = CliRunner(catch_exceptions=False).invoke(tdcs.node.reader.reader_command.command, arguments)
     assert result.exit_code == 0, result.output
-    assert seen == [hard]
+    assert limits == [hard]
 
 
 def test_a_system_that_refuses_leaves_the_limit_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

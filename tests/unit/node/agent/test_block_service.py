@@ -43,13 +43,13 @@ class Giver:
         (self.disk.spool / str(LARGE)).write_bytes(self.contents[LARGE])
         with self.disk.create(SMALL) as partial:
             partial.write(memoryview(self.contents[SMALL]), offset=0)
-            found = xxhash.xxh3_64_intdigest(self.contents[SMALL])
+            content_hash = xxhash.xxh3_64_intdigest(self.contents[SMALL])
             self.disk.keep(
                 partial,
                 block=SMALL,
                 identity=BlockIdentity(mount_key("/datasets/one"), bytes(16), 0),
                 length=1000,
-                content_hash=found,
+                content_hash=content_hash,
             )
         self.readable = ReadableBlocks()
         self.read_on = list[int]()
@@ -77,10 +77,10 @@ def giver(tmp_path: Path) -> Iterator[Giver]:
 
 def read(client: BlockClient, wanted: list[Wanted]) -> list[bytes | None]:
     client.ask(wanted)
-    found: list[bytes | None] = []
+    contents: list[bytes | None] = []
     for piece in client.pieces(wanted):
         if piece.length < 0:
-            found.append(None)
+            contents.append(None)
             continue
         content = bytearray(piece.length)
 
@@ -88,13 +88,13 @@ def read(client: BlockClient, wanted: list[Wanted]) -> list[bytes | None]:
             into[offset : offset + len(data)] = data
 
         client.take(piece, take)
-        found.append(bytes(content))
-    return found
+        contents.append(bytes(content))
+    return contents
 
 
 def test_pieces_of_many_blocks_come_in_one_answer_and_absent_ones_are_named(giver: Giver) -> None:
     small, large = giver.contents[SMALL], giver.contents[LARGE]
-    wanted = [
+    reads = [
         Wanted(SMALL),
         Wanted(ABSENT),
         Wanted(LARGE, 2_000_000, 65_536),
@@ -104,7 +104,7 @@ def test_pieces_of_many_blocks_come_in_one_answer_and_absent_ones_are_named(give
         Wanted(LARGE, 10),
     ]
     with giver.client() as client:
-        assert read(client, wanted) == [
+        assert read(client, reads) == [
             small,
             None,
             large[2_000_000 : 2_000_000 + 65_536],
@@ -141,22 +141,22 @@ def test_a_small_piece_has_the_hash_of_what_is_sent_whatever_becomes_of_the_file
 def test_no_descriptors_for_blocks_ahead_cost_no_connection(
     giver: Giver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = [Wanted(SMALL), Wanted(ABSENT), Wanted(LARGE, 0, 70_000)] * 4
+    reads = [Wanted(SMALL), Wanted(ABSENT), Wanted(LARGE, 0, 70_000)] * 4
     opened = giver.disk.open
-    asked: list[int] = []
+    blocks: list[int] = []
 
     def every_other(block: int) -> OpenedBlock | None:
-        asked.append(block)
-        if len(asked) % 2 == 0:
+        blocks.append(block)
+        if len(blocks) % 2 == 0:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         return opened(block)
 
     with giver.client() as client:
         before = len(os.listdir("/proc/self/fd"))
         monkeypatch.setattr(giver.disk, "open", every_other)
-        found = read(client, wanted)
-        assert found == [giver.contents[SMALL], None, giver.contents[LARGE][:70_000]] * 4
-        assert len(asked) > len(wanted), "some were tried ahead"
+        contents = read(client, reads)
+        assert contents == [giver.contents[SMALL], None, giver.contents[LARGE][:70_000]] * 4
+        assert len(blocks) > len(reads), "some were tried ahead"
         # Fewer: what an earlier test left may be closed meanwhile.
         eventually(lambda: len(os.listdir("/proc/self/fd")) <= before, deadline=20)
 
@@ -166,8 +166,8 @@ def test_a_second_request_is_sent_before_the_first_is_answered(giver: Giver) -> 
         first, second = [Wanted(LARGE)], [Wanted(SMALL)]
         client.ask(first)
         client.ask(second)
-        for wanted, length in ((first, 3_000_001), (second, 1000)):
-            for piece in client.pieces(wanted):
+        for read, length in ((first, 3_000_001), (second, 1000)):
+            for piece in client.pieces(read):
                 assert piece.length == length
                 client.skip()
 
@@ -178,9 +178,9 @@ def test_requests_of_all_kinds_that_come_at_once_are_answered_in_their_order(giv
     large = [[Wanted(LARGE, begin, 900_000)] for begin in range(0, 3_000_001, 900_000)]
     news = frames.feed_request(mount="/m", instance=0, place=0, wait_ms=0)
     with giver.client() as client:
-        asked = [frames.read_request(wanted) for wanted in (*reads, *large, [Wanted(ABSENT)])]
-        client._channel.send(b"".join([*asked, news, asked[0]]))
-        pieces = list(client_pieces(client, len(asked)))
+        requests = [frames.read_request(read) for read in (*reads, *large, [Wanted(ABSENT)])]
+        client._channel.send(b"".join([*requests, news, requests[0]]))
+        pieces = list(client_pieces(client, len(requests)))
         assert b"".join(pieces[: len(reads)]) == giver.contents[SMALL]
         assert b"".join(pieces[len(reads) :]) == giver.contents[LARGE]
         _, _, count = frames.NEWS.unpack(receive(client._channel, frames.NEWS.size))
@@ -190,9 +190,9 @@ def test_requests_of_all_kinds_that_come_at_once_are_answered_in_their_order(giv
 
 def client_pieces(client: BlockClient, count: int) -> Iterator[bytes]:
     for _ in range(count):
-        _, length, _, found = frames.PIECE.unpack(receive(client._channel, frames.PIECE.size))
+        _, length, _, content_hash = frames.PIECE.unpack(receive(client._channel, frames.PIECE.size))
         content = receive(client._channel, max(0, length))
-        assert length < 0 or xxhash.xxh3_64_intdigest(content) == found
+        assert length < 0 or xxhash.xxh3_64_intdigest(content) == content_hash
         yield content
 
 
@@ -226,13 +226,13 @@ def test_bytes_that_differ_from_what_was_written_are_not_taken_for_the_block(giv
     with file.open("r+b") as opened:
         opened.write(bytes([giver.contents[SMALL][0] ^ 1]))
     with giver.client() as client:
-        wanted = [Wanted(SMALL), Wanted(LARGE)]
-        client.ask(wanted)
-        pieces = client.pieces(wanted)
-        taken: list[int] = []
+        reads = [Wanted(SMALL), Wanted(LARGE)]
+        client.ask(reads)
+        pieces = client.pieces(reads)
+        sizes: list[int] = []
         with pytest.raises(WrongContentError, match="damaged"):
-            client.take(next(pieces), lambda data, offset: taken.append(len(data)))
-        assert not taken
+            client.take(next(pieces), lambda data, offset: sizes.append(len(data)))
+        assert not sizes
         next(pieces)
         client.skip()
 
@@ -353,8 +353,8 @@ def test_a_caller_that_knows_it_hears_while_its_read_of_the_source_has_to_wait(
     waits = frames.PIECE.pack(7, frames.WAITING, 0, 0)
     answer = frames.PIECE.pack(7, 9, 9, xxhash.xxh3_64_intdigest(b"x" * 9)) + b"x" * 9
     with giver.client() as client:
-        for asked, expected in ((request, 3 * waits + answer), (older, answer)):
-            client._channel.send(asked)
+        for request_bytes, expected in ((request, 3 * waits + answer), (older, answer)):
+            client._channel.send(request_bytes)
             assert receive(client._channel, len(expected)) == expected
         assert read(client, [Wanted(SMALL)]) == [giver.contents[SMALL]]
 
@@ -370,9 +370,9 @@ def test_what_is_read_for_a_reader_counts_as_held_until_the_reader_has_taken_it(
         released.set()
 
     giver.service._read_source = read_source  # type: ignore[misc]
-    asked = SourceWanted(mount="/m", path=b"f", block=7, offset=0, length=9, size=9, tag="")
+    source_read = SourceWanted(mount="/m", path=b"f", block=7, offset=0, length=9, size=9, tag="")
     with giver.client() as client:
-        client._channel.send(frames.source_request(asked))
+        client._channel.send(frames.source_request(source_read))
         assert held.wait(10)
         assert len(receive(client._channel, frames.PIECE.size)) == frames.PIECE.size
         assert not released.wait(0.1)
@@ -407,20 +407,22 @@ def test_a_part_of_a_file_that_goes_while_it_is_sent_ends_the_connection(tmp_pat
 def test_where_a_pod_reads_on_is_noted_and_answered_without_bytes_among_requests_for_blocks(
     giver: Giver,
 ) -> None:
-    with socket.create_connection(("127.0.0.1", int(giver.address.rpartition(":")[2])), timeout=10) as told:
-        told.sendall(
+    with socket.create_connection(
+        ("127.0.0.1", int(giver.address.rpartition(":")[2])), timeout=10
+    ) as connection:
+        connection.sendall(
             frames.greeting()
             + frames.read_request([Wanted(SMALL, 0, 10)])
             + frames.read_on_request(SMALL)
             + frames.read_on_request(ABSENT)
             + frames.read_request([Wanted(SMALL, 10, 10)])
         )
-        told.recv(frames.GREETING.size, socket.MSG_WAITALL)
-        found = []
+        connection.recv(frames.GREETING.size, socket.MSG_WAITALL)
+        pieces = []
         for _ in range(4):
-            piece = Piece(*frames.PIECE.unpack(told.recv(frames.PIECE.size, socket.MSG_WAITALL)))
-            content = told.recv(piece.length, socket.MSG_WAITALL) if piece.length > 0 else b""
-            found.append((piece.block, content))
+            piece = Piece(*frames.PIECE.unpack(connection.recv(frames.PIECE.size, socket.MSG_WAITALL)))
+            content = connection.recv(piece.length, socket.MSG_WAITALL) if piece.length > 0 else b""
+            pieces.append((piece.block, content))
     first = giver.contents[SMALL]
-    assert found == [(SMALL, first[:10]), (SMALL, b""), (ABSENT, b""), (SMALL, first[10:20])]
+    assert pieces == [(SMALL, first[:10]), (SMALL, b""), (ABSENT, b""), (SMALL, first[10:20])]
     assert giver.read_on == [SMALL, ABSENT]

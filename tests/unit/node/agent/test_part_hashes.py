@@ -61,12 +61,12 @@ def test_a_part_that_begins_where_another_one_does_has_its_own_hash(block: Path)
 
 
 def test_blocks_of_the_same_size_and_time_have_hashes_of_their_own(block: Path) -> None:
-    hashes, status, other = PartHashes(), block.stat(), block.with_name("2")
-    other.write_bytes(b"2" * status.st_size)
-    os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))
+    hashes, status, second = PartHashes(), block.stat(), block.with_name("2")
+    second.write_bytes(b"2" * status.st_size)
+    os.utime(second, ns=(status.st_atime_ns, status.st_mtime_ns))
     asked(hashes, block)
 
-    assert asked(hashes, other) == xxhash.xxh3_64_intdigest(b"2" * PART)
+    assert asked(hashes, second) == xxhash.xxh3_64_intdigest(b"2" * PART)
 
 
 def test_a_block_of_another_size_does_not_have_the_hash_of_before_at_the_same_time(block: Path) -> None:

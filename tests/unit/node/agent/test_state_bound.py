@@ -42,19 +42,21 @@ def failing(number: int) -> MountState:
 def test_a_tenant_with_failing_files_of_long_names_makes_no_state_that_the_operator_refuses(
     mounts: int,
 ) -> None:
-    states = {one.mount: one for one in map(failing, range(mounts))}
+    states = {mount_state.mount: mount_state for mount_state in map(failing, range(mounts))}
     state = AgentState(node="n", instance="i", revision=1, mounts=bounded(states))
     packed = msgspec.msgpack.encode(state)
     assert len(packed) < 2_500 * mounts + (1 << 20) < agent_client._LARGEST_STATE
     assert msgspec.msgpack.decode(packed, type=AgentState) == state
-    assert all(one.failed_count == 1_000 for one in state.mounts.values()), "counts are whole"
+    assert all(mount_state.failed_count == 1_000 for mount_state in state.mounts.values()), "counts are whole"
 
 
 def test_mounts_share_the_names_that_a_state_has() -> None:
-    states = bounded({one.mount: one for one in map(failing, range(100))})
-    assert {len(one.failed) + len(one.check.wrong) for one in states.values() if one.check} == {
-        NAMED_FILES // 100
-    }
+    states = bounded({mount_state.mount: mount_state for mount_state in map(failing, range(100))})
+    assert {
+        len(mount_state.failed) + len(mount_state.check.wrong)
+        for mount_state in states.values()
+        if mount_state.check
+    } == {NAMED_FILES // 100}
     alone = bounded({"/m": failing(1), "/n": MountState(mount="/n")})["/m"]
     assert alone.check is not None
     assert (len(alone.failed), len(alone.check.wrong)) == (50, 50)

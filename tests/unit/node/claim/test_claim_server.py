@@ -54,10 +54,10 @@ async def get(url: str, **headers: str) -> tuple[int, bytes, Any]:
 
 
 async def listing(origin: str, **limit: Any) -> list[FolderPage]:
-    asked = FolderLimit(**{"folder": "", "files": 1000, "seconds": 60.0, **limit})
+    folder_limit = FolderLimit(**{"folder": "", "files": 1000, "seconds": 60.0, **limit})
     async with (
         aiohttp.ClientSession(headers=TOKEN) as session,
-        session.post(f"{origin}/v1/list", data=msgspec.msgpack.encode(asked)) as answer,
+        session.post(f"{origin}/v1/list", data=msgspec.msgpack.encode(folder_limit)) as answer,
     ):
         assert answer.status == 200
         return [page async for page in pages_of(answer)]
@@ -179,14 +179,14 @@ def test_a_certificate_that_no_authority_signed_is_taken_alone(tmp_path: Path) -
         server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         server.load_cert_chain(tmp_path / "pem")
         a, b, c, d = ssl.MemoryBIO(), ssl.MemoryBIO(), ssl.MemoryBIO(), ssl.MemoryBIO()
-        there = server.wrap_bio(a, b, server_side=True)
-        here = pinned(expected.certificate.decode()).wrap_bio(c, d, server_hostname="10.0.0.7")
+        server_side = server.wrap_bio(a, b, server_side=True)
+        client_side = pinned(expected.certificate.decode()).wrap_bio(c, d, server_hostname="10.0.0.7")
         for _ in range(4):
-            for side, out, into in ((here, d, a), (there, b, c)):
+            for side, out, into in ((client_side, d, a), (server_side, b, c)):
                 with contextlib.suppress(ssl.SSLWantReadError):
                     side.do_handshake()
                 into.write(out.read())
-        assert here.version() == "TLSv1.3"
+        assert client_side.version() == "TLSv1.3"
 
     shake_hands(right, right)
     with pytest.raises(ssl.SSLCertVerificationError):

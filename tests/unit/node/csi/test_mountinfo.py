@@ -22,10 +22,10 @@ def test_fields_are_found_with_any_number_of_optional_fields() -> None:
 
 
 def test_of_stacked_mounts_the_last_one_is_seen() -> None:
-    seen = mountinfo.top(mounts=mountinfo.parse(lines=LINES), point="/var/lib/tdcs/fuse/default")
+    top = mountinfo.top(mounts=mountinfo.parse(lines=LINES), point="/var/lib/tdcs/fuse/default")
 
-    assert seen is not None
-    assert seen.id == 90
+    assert top is not None
+    assert top.id == 90
 
 
 def test_nothing_is_mounted_below_a_mount_point_by_itself() -> None:

@@ -29,10 +29,10 @@ def test_a_pods_group_is_found_as_each_driver_names_it(tmp_path: Path, group: st
     folder = tmp_path / group
     folder.mkdir(parents=True)
     (folder / "io.pressure").write_text(TEXT)
-    found = PodPressures(tmp_path).of(POD)
-    assert found is not None
-    assert found.waited == 2.5
-    assert found.began == pytest.approx(folder.stat().st_ctime)
+    pressure = PodPressures(tmp_path).of(POD)
+    assert pressure is not None
+    assert pressure.waited == 2.5
+    assert pressure.began == pytest.approx(folder.stat().st_ctime)
 
 
 def test_a_pod_that_ended_or_a_kernel_that_does_not_count_gives_nothing(tmp_path: Path) -> None:

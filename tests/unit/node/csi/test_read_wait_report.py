@@ -79,22 +79,22 @@ class Node:
         """Report; what the operator took of it."""
         before = len(self.taken)
         await asyncio.to_thread(self.report.report)
-        return [pod for taken in self.taken[before:] for pod in taken.pods]
+        return [pod for report in self.taken[before:] for pod in report.pods]
 
 
 @pytest.fixture
 async def node(tmp_path: Path) -> AsyncIterator[Node]:
-    found = Node(tmp_path)
+    node = Node(tmp_path)
     app = web.Application()
-    app.add_routes(read_waits_routes(found.take))
+    app.add_routes(read_waits_routes(node.take))
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     host, port = runner.addresses[0][:2]
-    found.address = f"{host}:{port}"
-    found.report = found.reporter(found.address)
-    yield found
+    node.address = f"{host}:{port}"
+    node.report = node.reporter(node.address)
+    yield node
     await runner.cleanup()
 
 
@@ -102,9 +102,9 @@ async def test_what_the_kernel_counts_is_the_disks_less_what_the_reader_counts(n
     node.mount(POD)
     node.reads(POD, peer=3, source=1)
     node.pressure(POD, seconds=10)
-    (found,) = await node.send()
-    assert (found.pod, found.peer, found.source, found.disk) == (POD, 3, 1, 6)
-    assert found.seconds == pytest.approx(100)
+    (wait,) = await node.send()
+    assert (wait.pod, wait.peer, wait.source, wait.disk) == (POD, 3, 1, 6)
+    assert wait.seconds == pytest.approx(100)
 
 
 async def test_pods_without_a_volume_of_ours_are_no_business_of_it(node: Node) -> None:
@@ -119,11 +119,11 @@ async def test_only_news_is_sent_and_what_was_not_taken_comes_again(node: Node) 
     node.report = node.reporter("127.0.0.1:1")
     assert await node.send() == []  # the operator is away
     node.report = node.reporter(node.address)
-    assert [each.disk for each in await node.send()] == [10]
+    assert [wait.disk for wait in await node.send()] == [10]
     node.pressure(POD, seconds=10.2)
     assert await node.send() == []
     node.pressure(POD, seconds=11)
-    assert [each.disk for each in await node.send()] == [11]
+    assert [wait.disk for wait in await node.send()] == [11]
 
 
 async def test_an_operator_that_stands_by_takes_nothing_and_hears_it_when_it_works(node: Node) -> None:
@@ -132,7 +132,7 @@ async def test_an_operator_that_stands_by_takes_nothing_and_hears_it_when_it_wor
     node.works = False
     assert await node.send() == []
     node.works = True
-    assert [each.disk for each in await node.send()] == [10]
+    assert [wait.disk for wait in await node.send()] == [10]
 
 
 async def test_of_a_pod_that_ended_the_last_that_was_known_stays(node: Node) -> None:
@@ -144,9 +144,9 @@ async def test_of_a_pod_that_ended_the_last_that_was_known_stays(node: Node) -> 
     for folder in sorted((node.folder / "pods").rglob("*"), reverse=True):
         folder.rmdir()
     node.reads(POD, peer=2)
-    (found,) = await node.send()
-    assert (found.peer, found.disk) == (5, 7)
-    assert found.seconds == pytest.approx(100, abs=1)
+    (wait,) = await node.send()
+    assert (wait.peer, wait.disk) == (5, 7)
+    assert wait.seconds == pytest.approx(100, abs=1)
 
 
 async def test_where_the_kernel_does_not_count_only_the_readers_pods_are_reported(node: Node) -> None:
@@ -154,8 +154,8 @@ async def test_where_the_kernel_does_not_count_only_the_readers_pods_are_reporte
     node.mount(POD)
     node.mount(OTHER)
     node.reads(OTHER, source=2)
-    (found,) = await node.send()
-    assert (found.pod, found.source, found.disk) == (OTHER, 2, None)
+    (wait,) = await node.send()
+    assert (wait.pod, wait.source, wait.disk) == (OTHER, 2, None)
 
 
 def loop(memory: Path, name: str = "0f", *, seconds: float = 50, waited: float = 5) -> None:
@@ -168,23 +168,23 @@ async def test_the_loops_of_all_containers_of_a_pod_are_reported_and_stay_after_
     node.pressure(POD, seconds=1)
     loop(first := node.container(POD, 100), waited=20)
     loop(node.container(POD, 200), seconds=70, waited=1)
-    (found,) = await node.send()
-    assert (found.loop_seconds, found.loop_waited, found.disk) == (120, 21, 1)
+    (wait,) = await node.send()
+    assert (wait.loop_seconds, wait.loop_waited, wait.disk) == (120, 21, 1)
     loop(first, seconds=60, waited=30)
-    (found,) = await node.send()
-    assert (found.loop_seconds, found.loop_waited) == (130, 31)
+    (wait,) = await node.send()
+    assert (wait.loop_seconds, wait.loop_waited) == (130, 31)
     shutil.rmtree(node.folder / "cgroup")
     node.reads(POD, peer=2)
-    (found,) = await node.send()
-    assert (found.peer, found.loop_seconds, found.loop_waited) == (2, 130, 31)
+    (wait,) = await node.send()
+    assert (wait.peer, wait.loop_seconds, wait.loop_waited) == (2, 130, 31)
 
 
 async def test_a_loop_is_reported_where_the_kernel_counts_nothing(node: Node) -> None:
     node.report = node.reporter(node.address, counts=False)
     node.mount(POD)
     loop(node.container(POD, 100))
-    (found,) = await node.send()
-    assert (found.seconds, found.disk, found.loop_seconds, found.loop_waited) == (0, None, 50, 5)
+    (wait,) = await node.send()
+    assert (wait.seconds, wait.disk, wait.loop_seconds, wait.loop_waited) == (0, None, 50, 5)
 
 
 async def test_containers_that_share_their_memory_count_once(node: Node) -> None:
@@ -192,8 +192,8 @@ async def test_containers_that_share_their_memory_count_once(node: Node) -> None
     loop(first := node.container(POD, 100))
     second = node.container(POD, 200)
     os.link(first / f"{PREFIX}0f", second / f"{PREFIX}0f")
-    (found,) = await node.send()
-    assert found.loop_seconds == 50
+    (wait,) = await node.send()
+    assert wait.loop_seconds == 50
 
 
 async def test_loops_of_pods_without_a_volume_of_ours_are_no_business_of_it(node: Node) -> None:
@@ -228,16 +228,16 @@ async def test_no_container_leads_to_other_files_or_stops_the_report(node: Node)
     for process, part in ((200, "dev"), (300, "dev/shm")):
         root = node.container(POD, process).parent.parent
         shutil.rmtree(root / "dev")
-        other = node.folder / f"other-{process}" / "shm"
-        other.mkdir(parents=True)
-        loop(other)
+        container = node.folder / f"other-{process}" / "shm"
+        container.mkdir(parents=True)
+        loop(container)
         if part == "dev":
-            (root / part).symlink_to(other.parent)
+            (root / part).symlink_to(container.parent)
         else:
             (root / "dev").mkdir()
-            (root / part).symlink_to(other)
-    (found,) = await node.send()
-    assert (found.loop_seconds, found.loop_waited) == (50, 5)
+            (root / part).symlink_to(container)
+    (wait,) = await node.send()
+    assert (wait.loop_seconds, wait.loop_waited) == (50, 5)
 
 
 async def test_many_files_are_looked_at_in_part_and_sums_stay_numbers_that_the_operator_takes(
@@ -247,8 +247,8 @@ async def test_many_files_are_looked_at_in_part_and_sums_stay_numbers_that_the_o
     memory = node.container(POD, 100)
     for number in range(300):
         loop(memory, f"{number:x}", seconds=1e9, waited=1e9)
-    (found,) = await node.send()
-    assert (found.loop_seconds, found.loop_waited) == (1e9, 1e9)
+    (wait,) = await node.send()
+    assert (wait.loop_seconds, wait.loop_waited) == (1e9, 1e9)
 
 
 @pytest.mark.parametrize(

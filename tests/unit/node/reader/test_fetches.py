@@ -52,13 +52,13 @@ class Connections(Poller):
 
     def asked(self) -> list[set[tuple[int, bool]]]:
         """For each connection the versions that it is asked for, and whether ahead."""
-        found = []
+        requests = []
         for connection in self.open:
             kinds = set()
-            for asked in connection.expected:
-                kinds.add((asked.fetch.key.version, asked.fetch.ahead))
-            found.append(kinds)
-        return found
+            for request in connection.expected:
+                kinds.add((request.fetch.key.version, request.fetch.ahead))
+            requests.append(kinds)
+        return requests
 
 
 @pytest.fixture
@@ -73,11 +73,13 @@ def opened(folder: Path, number: int, address: str, *, at_source: bool) -> OpenV
     version = small_version(folder / str(number), {f"{file:02}": bytes([number]) * 100 for file in range(20)})
     registration = Registration(cluster=CLUSTER, path=version.manifest.path, manifest="")
     tree = VersionTree(manifest=version.manifest, number=number)
-    found = OpenVersion(number=number, name=str(number), registration=registration, tree=tree, node="here")
+    opened_version = OpenVersion(
+        number=number, name=str(number), registration=registration, tree=tree, node="here"
+    )
     slots = bytes(512) if at_source else ALL_SLOTS
     holder = Holder(node="there", address=address, present=slots, complete=slots, reads_source=at_source)
-    found.set_table(HolderTable(holders=(holder,)))
-    return found
+    opened_version.set_table(HolderTable(holders=(holder,)))
+    return opened_version
 
 
 def read(version: OpenVersion) -> Read:
@@ -199,26 +201,26 @@ def test_this_nodes_agent_hears_where_a_version_is_read_while_it_may_be_bringing
     fetches = fetches_of(connections, clock=lambda: now)
     version = opened(tmp_path, 1, address, at_source=False)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        own = Holder(node="here", address=f"127.0.0.1:{listener.getsockname()[1]}", reads_source=True)
+        holder = Holder(node="here", address=f"127.0.0.1:{listener.getsockname()[1]}", reads_source=True)
 
         def told(own: Holder, block: int, *, waits: bool = True) -> list[int]:
             """The blocks that the own agent is told of when this one is asked for and then answered."""
             version.set_table(HolderTable(holders=(*version.table.holders[:1], own)))
             waiter = (read(version), 0) if waits else None
             fetches.want(version, Key(1, block, 0, 100), waiter=waiter)
-            mine = [one for one in connections.open if one.address == own.address]
-            found = [asked.block for one in mine for asked in one.expected]
-            for one in mine:
-                one.expected.clear()
-            return found
+            mine = [connection for connection in connections.open if connection.address == own.address]
+            block_ids = [request.block for connection in mine for request in connection.expected]
+            for open_connection in mine:
+                open_connection.expected.clear()
+            return block_ids
 
         ids = version.block_ids
-        assert told(own, 7) == [ids[7]]
-        assert told(own, 8) == [], "a moment later it knows enough"
+        assert told(holder, 7) == [ids[7]]
+        assert told(holder, 8) == [], "a moment later it knows enough"
         now += 1
-        assert told(own, 9, waits=False) == [], "what is fetched ahead nobody reads yet"
-        assert told(own, 10) == [ids[10]]
+        assert told(holder, 9, waits=False) == [], "what is fetched ahead nobody reads yet"
+        assert told(holder, 10) == [ids[10]]
         now += 1
-        assert told(structs.replace(own, complete=ALL_SLOTS), 11) == [], "it has everything"
-        assert told(structs.replace(own, reads_source=False), 12) == [], "it is assigned nothing of it"
-        assert told(own, 13) == [ids[13]]
+        assert told(structs.replace(holder, complete=ALL_SLOTS), 11) == [], "it has everything"
+        assert told(structs.replace(holder, reads_source=False), 12) == [], "it is assigned nothing of it"
+        assert told(holder, 13) == [ids[13]]

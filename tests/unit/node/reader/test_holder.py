@@ -24,19 +24,19 @@ REPOSITORY = Path(__file__).parents[4]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> ReaderFolder:
-    made = ReaderFolder(tmp_path)
-    made.prepare()
-    return made
+    folder = ReaderFolder(tmp_path)
+    folder.prepare()
+    return folder
 
 
 @pytest.fixture
 def unmounted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Where the holder's session was taken away; it waits for readers for a moment only."""
-    found: list[str] = []
-    monkeypatch.setattr(session, "unmount", lambda *, point: found.append(point))
+    points: list[str] = []
+    monkeypatch.setattr(session, "unmount", lambda *, point: points.append(point))
     monkeypatch.setattr(session_holder, "LEAVE_SECONDS", 0.2)
     monkeypatch.setattr(session_holder, "JOIN_SECONDS", 0.1)
-    return found
+    return points
 
 
 @pytest.fixture
@@ -70,13 +70,13 @@ def ended(
 ) -> None:
     """End a holder that has a session."""
     keepers = ReadersPresent(folder.keepers)
-    found = SessionHolder(point=folder.point, path=folder.socket, is_kept=kept or keepers.any)
-    found._session = held
+    holder = SessionHolder(point=folder.point, path=folder.socket, is_kept=kept or keepers.any)
+    holder._session = held
     if gives:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        found._give(theirs)
+        holder._give(theirs)
         ours.close()
-    found._leave()
+    holder._leave()
 
 
 def test_a_session_that_no_reader_has_is_taken_away(
@@ -112,12 +112,12 @@ def test_a_reader_waits_for_a_holder_that_does_not_answer_in_time(
     class StartsError(Exception):
         """The first of its processes would start now."""
 
-    asked = 0
+    attempts = 0
 
     def ask(*, path: Path) -> Session:
-        nonlocal asked
-        asked += 1
-        if asked < 4:
+        nonlocal attempts
+        attempts += 1
+        if attempts < 4:
             raise session_holder.HolderError(f"the holder at {path} does not give its session: timed out")
         return given
 
@@ -130,7 +130,7 @@ def test_a_reader_waits_for_a_holder_that_does_not_answer_in_time(
     monkeypatch.setattr(child_process, "start", start)
     with pytest.raises(StartsError):
         reader_of(folder).run()
-    assert asked == 4
+    assert attempts == 4
 
 
 def test_a_reader_that_waits_for_its_holder_ends_in_order_when_it_is_told_to(folder: ReaderFolder) -> None:
@@ -156,8 +156,8 @@ def test_a_reader_that_waits_for_its_holder_ends_in_order_when_it_is_told_to(fol
 
     def ended() -> bool:
         os.kill(pid, signal.SIGTERM)
-        found, status = os.waitpid(pid, os.WNOHANG)
-        return found == pid and os.waitstatus_to_exitcode(status) == 0
+        ended_pid, status = os.waitpid(pid, os.WNOHANG)
+        return ended_pid == pid and os.waitstatus_to_exitcode(status) == 0
 
     eventually(ended, deadline=20)
 
@@ -180,10 +180,10 @@ def test_one_that_was_given_the_session_and_never_said_so_keeps_nothing(
 
 def test_a_holder_ends_within_its_pods_grace_whatever_it_waits_for() -> None:
     chart = REPOSITORY / "charts/tdcs/templates/reader-holder.yaml"
-    found = re.search(r"terminationGracePeriodSeconds: (\d+)", chart.read_text())
-    assert found is not None
+    grace = re.search(r"terminationGracePeriodSeconds: (\d+)", chart.read_text())
+    assert grace is not None
     longest = session.INIT_SECONDS + session_holder.CALLER_SECONDS + session_holder.LEAVE_SECONDS
-    assert longest < int(found[1]) - 2
+    assert longest < int(grace[1]) - 2
 
 
 def test_a_caller_that_says_nothing_does_not_keep_a_holder_from_its_end(

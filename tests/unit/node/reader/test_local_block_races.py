@@ -50,11 +50,11 @@ class Node:
 
     def read(self, *, begin: int = 0, end: int = len(CONTENT)) -> bytes | None:
         """What is read of the block; None when it is not to be had here."""
-        found: list[bytes | None] = []
-        self.blocks.read(self.version, Key(1, 0, 0, len(CONTENT)), begin, end, found.append)
-        while not found:
+        contents: list[bytes | None] = []
+        self.blocks.read(self.version, Key(1, 0, 0, len(CONTENT)), begin, end, contents.append)
+        while not contents:
             self.disks.wait(1)
-        return found[0]
+        return contents[0]
 
 
 @pytest.fixture

@@ -41,12 +41,12 @@ class Node:
             block_lengths=version.manifest.block_lengths.data,
             refused=names.refused_folder(mount=MOUNT),
         )
-        found = self.local._read(opened, Key(1, 0, 0, length), 0, length, str(self.disk.tier))
-        if found is None:
+        block = self.local._read(opened, Key(1, 0, 0, length), 0, length, str(self.disk.tier))
+        if block is None:
             return None
-        if found.file is not None:
-            found.file.close()
-        return found.content
+        if block.file is not None:
+            block.file.close()
+        return block.content
 
 
 @pytest.fixture

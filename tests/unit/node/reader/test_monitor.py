@@ -86,9 +86,9 @@ def test_a_report_is_given_up_only_if_every_operator_has_refused_it(
             free_ports(1)[0] if status is None else running.enter_context(operator(status))
             for status in operators
         ]
-        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)) for port in ports]
+        addresses = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)) for port in ports]
         monkeypatch.setattr(
-            socket, "getaddrinfo", lambda host, *_, **__: found if host == "operators" else []
+            socket, "getaddrinfo", lambda host, *_, **__: addresses if host == "operators" else []
         )
         monkeypatch.setattr(socket, "create_connection", connected)
         monitor._report_failures()
@@ -99,14 +99,14 @@ def connected(
     address: tuple[str, int], timeout: float | None = None, source_address: None = None
 ) -> socket.socket:
     """A connection without a look-up of names, which the test answers itself."""
-    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    found.settimeout(timeout)
+    connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    connection.settimeout(timeout)
     try:
-        found.connect(address)
+        connection.connect(address)
     except OSError:
-        found.close()
+        connection.close()
         raise
-    return found
+    return connection
 
 
 def test_a_table_that_the_disk_does_not_take_is_written_when_it_does(
@@ -114,8 +114,8 @@ def test_a_table_that_the_disk_does_not_take_is_written_when_it_does(
 ) -> None:
     """As on a full disk: the last table would count forever, whoever holds what by then."""
     monitor = monitor_in(tmp_path)
-    known = HolderTable(holders=(Holder(node="a", address="10.0.0.1:29990"),), revision=7)
-    monkeypatch.setattr(monitor, "_ask", lambda *_, **__: known)
+    holders = HolderTable(holders=(Holder(node="a", address="10.0.0.1:29990"),), revision=7)
+    monkeypatch.setattr(monitor, "_ask", lambda *_, **__: holders)
     monkeypatch.setattr(module, "_PAUSE_SECONDS", 0.01)
     table = monitor._folder.holders / NAME
     table.mkdir()  # no file can take its place
@@ -135,8 +135,8 @@ def test_a_table_that_the_disk_does_not_take_is_written_when_it_does(
 
 
 def test_what_is_in_the_place_of_a_draft_is_replaced_and_not_written_to(tmp_path: Path) -> None:
-    other, file = tmp_path / "other", tmp_path / "file"
-    other.write_bytes(b"other")
-    file.with_name(f"file{DRAFT}").symlink_to(other)
+    target, file = tmp_path / "other", tmp_path / "file"
+    target.write_bytes(b"other")
+    file.with_name(f"file{DRAFT}").symlink_to(target)
     write_atomically(file, b"content")
-    assert (file.read_bytes(), other.read_bytes()) == (b"content", b"other")
+    assert (file.read_bytes(), target.read_bytes()) == (b"content", b"other")

@@ -88,18 +88,18 @@ def test_a_reader_asks_agents_of_its_zone_first_and_all_of_them() -> None:
 
 @pytest.mark.parametrize("slot", [0, 9, 1000, SLOTS - 1])
 def test_only_the_agent_that_has_a_slot_is_asked_for_it(slot: int) -> None:
-    only, others = bitmap([slot]), bitmap(set(range(SLOTS)) - {slot})
+    only, rest_of_slots = bitmap([slot]), bitmap(set(range(SLOTS)) - {slot})
     holders = (
         Holder(node="a", address="a:1", complete=only, present=only),
-        Holder(node="b", address="b:1", complete=others, present=others),
+        Holder(node="b", address="b:1", complete=rest_of_slots, present=rest_of_slots),
     )
     assert slot_holders(HolderTable(holders=holders), slot=slot, node="c") == ("a:1",)
 
 
 def test_the_source_is_read_through_an_agent_of_the_same_zone() -> None:
-    found = {source_readers(zoned("c0"), slot=slot, node="x")[0] for slot in range(0, SLOTS, 64)}
+    readers = {source_readers(zoned("c0"), slot=slot, node="x")[0] for slot in range(0, SLOTS, 64)}
 
-    assert found == {"c0:1", "c1:1", "c2:1"}
+    assert readers == {"c0:1", "c1:1", "c2:1"}
 
 
 def test_agents_of_other_zones_are_those_that_cost_money() -> None:
@@ -110,33 +110,33 @@ def test_agents_of_other_zones_are_those_that_cost_money() -> None:
 def test_of_bytes_that_all_zones_hold_a_fifth_at_most_crosses_zones() -> None:
     """Readers on every node, each slot on every node but their own: who is asked first gives the bytes."""
     without = across = 0
-    for here in (f"{zone}{number}" for zone in "abc" for number in range(3)):
-        table = zoned(here)
+    for node in (f"{zone}{number}" for zone in "abc" for number in range(3)):
+        table = zoned(node)
         far = across_zones(table)
         blind = HolderTable(holders=table.holders)
-        across += sum(address in far for address in firsts(table, here))
-        without += sum(address in far for address in firsts(blind, here))
+        across += sum(address in far for address in firsts(table, node))
+        without += sum(address in far for address in firsts(blind, node))
 
     assert without > SLOTS
     assert across <= 0.2 * without
 
 
 def test_all_agents_of_a_slot_are_asked_in_turn_whole_ones_first_and_this_node_last() -> None:
-    here, far = place("", "a", "eu"), place("", "b", "eu")
-    both, second, none = bitmap([8, 9]), bitmap([9]), NO_SLOTS
+    near, far = place("", "a", "eu"), place("", "b", "eu")
+    first, second, none = bitmap([8, 9]), bitmap([9]), NO_SLOTS
     holders = tuple(
         Holder(node=name, address=name, complete=complete, present=present, place=where)
         for name, complete, present, where in (
-            ("whole-1", both, both, here),
-            ("part-1", none, second, here),
-            ("own", both, both, here),
-            ("whole-2", both, both, here),
-            ("nothing", none, none, here),
-            ("far", both, both, far),
-            ("part-2", none, both, here),
+            ("whole-1", first, first, near),
+            ("part-1", none, second, near),
+            ("own", first, first, near),
+            ("whole-2", first, first, near),
+            ("nothing", none, none, near),
+            ("far", first, first, far),
+            ("part-2", none, first, near),
         )
     )
-    table = HolderTable(holders=holders, here=here, zone=level_of_zones(KEYS))
+    table = HolderTable(holders=holders, here=near, zone=level_of_zones(KEYS))
     # Of four that have all of it the turn begins with the first for slot 8, and with the next one for slot 9.
     assert slot_holders(table, slot=8, node="own") == ("whole-1", "whole-2", "far", "own", "part-2")
     assert slot_holders(table, slot=9, node="own") == ("whole-2", "whole-1", "far", "own", "part-2", "part-1")
@@ -144,20 +144,20 @@ def test_all_agents_of_a_slot_are_asked_in_turn_whole_ones_first_and_this_node_l
 
 
 def test_the_source_is_read_through_this_node_then_others_that_keep_then_the_nearest() -> None:
-    here, far = place("", "a", "eu"), place("", "b", "eu")
+    near, far = place("", "a", "eu"), place("", "b", "eu")
     holders = tuple(
         Holder(node=name, address=name, complete=NO_SLOTS, present=NO_SLOTS,
                reads_source=reads, fills=fills, place=where)
         for name, reads, fills, where in (
-            ("near-1", True, False, here),
+            ("near-1", True, False, near),
             ("far-keeps", True, True, far),
-            ("blind", False, True, here),
-            ("own", True, True, here),
+            ("blind", False, True, near),
+            ("own", True, True, near),
             ("far", True, False, far),
-            ("near-2", True, False, here),
+            ("near-2", True, False, near),
         )
     )  # fmt: skip
-    table = HolderTable(holders=holders, here=here, zone=level_of_zones(KEYS))
+    table = HolderTable(holders=holders, here=near, zone=level_of_zones(KEYS))
     assert source_readers(table, slot=0, node="own") == ("own", "far-keeps", "near-1", "near-2", "far")
     # Each fifth of the slots begins with another one of the five.
     assert source_readers(table, slot=SLOTS - 1, node="own") == (

@@ -22,8 +22,8 @@ from tdcs.node.reader.serving.open_versions import OpenVersions
 
 @pytest.fixture
 def node() -> Iterator[ReaderNode]:
-    with reader_node() as found:
-        yield found
+    with reader_node() as node:
+        yield node
 
 
 MALFORMED = {
@@ -53,17 +53,17 @@ def test_a_malformed_table_is_said_once_and_the_last_one_is_gone_by(
     assert opened.holders(100) == (HERE.address,)
     assert len([text for text in caplog.messages if "the last one is used" in text]) == 1
 
-    other = Holder(node="other", address="10.0.0.3:1", present=HERE.present)
-    node.table(version, table_of(other))
+    holder = Holder(node="other", address="10.0.0.3:1", present=HERE.present)
+    node.table(version, table_of(holder))
     versions.refresh()
-    assert opened.holders(100) == (other.address,)
+    assert opened.holders(100) == (holder.address,)
 
 
 @pytest.mark.failure_mode("node-power-lost-at-registration")
 def test_two_versions_with_one_number_show_nothing_of_each_other(
     node: ReaderNode, caplog: pytest.LogCaptureFixture
 ) -> None:
-    roots = [node.register(small_version(node.folder / each, {each: each.encode()})).name for each in "ab"]
+    roots = [node.register(small_version(node.folder / name, {name: name.encode()})).name for name in "ab"]
     first, second = (node.own.registered.read(root) for root in roots)
     assert first is not None
     assert second is not None
@@ -83,9 +83,9 @@ def test_two_versions_with_one_number_show_nothing_of_each_other(
 
     write_atomically(node.own.versions / roots[1], msgspec.json.encode(second))
     after.refresh()
-    found = after.get(first.number)
-    assert found is not None
-    assert found.name == roots[0]
+    version_after = after.get(first.number)
+    assert version_after is not None
+    assert version_after.name == roots[0]
 
 
 def test_a_version_that_is_registered_with_another_number_is_not_known_by_the_one_before(

@@ -44,10 +44,10 @@ class SourceQuestion(NamedTuple):
     length: int
 
     def request(self) -> bytes:
-        wanted = SourceWanted(
+        read = SourceWanted(
             mount="/m", path=b"f", block=self.block, offset=0, length=self.length, size=self.length, tag=""
         )
-        return frames.source_request(wanted)
+        return frames.source_request(read)
 
 
 @contextmanager
@@ -78,11 +78,11 @@ def giver(tier: Path, tls: Contexts | None) -> Iterator[str]:
 
 def read(address: str, questions: Sequence[Requested], tls: Contexts | None) -> list[bytes]:
     """Ask all at once, and take the answers as they come; raises what `PeerConnection` raises."""
-    found: list[bytes | memoryview] = []
+    contents: list[bytes | memoryview] = []
 
     def deliver(_: PeerConnection[Requested], asked: Requested, piece: Piece, content: memoryview) -> None:
         assert xxhash.xxh3_64_intdigest(content) == piece.hash
-        found.append(kept(content))
+        contents.append(kept(content))
 
     connection = PeerConnection[Requested](
         address=address,
@@ -97,14 +97,14 @@ def read(address: str, questions: Sequence[Requested], tls: Contexts | None) -> 
             connection.ask(question, now=0.0)
         connection.flush()
         until = time.monotonic() + 20
-        while len(found) < len(questions) and time.monotonic() < until:
+        while len(contents) < len(questions) and time.monotonic() < until:
             epoll.modify(connection.fd, select.EPOLLIN | (select.EPOLLOUT if connection.unsent else 0))
             if epoll.poll(5):
                 connection.ready(now=0.0)
     finally:
         epoll.close()
         connection.close()
-    return [bytes(each) for each in found]  # none was overwritten by those that came after it
+    return [bytes(content) for content in contents]  # none was overwritten by those that came after it
 
 
 @pytest.fixture(scope="module")
@@ -147,8 +147,8 @@ def test_a_connection_with_an_error_that_no_read_takes_away_is_closed(tmp_path: 
         poller.change(connection)
         try:
             # A time that nobody fetches waits in the queue of errors, which reading does not empty.
-            with socket.socket(fileno=os.dup(connection.fd)) as same:
-                same.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPING, TX_SOFTWARE | RAW_SOFTWARE)
+            with socket.socket(fileno=os.dup(connection.fd)) as duplicate:
+                duplicate.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPING, TX_SOFTWARE | RAW_SOFTWARE)
             connection.flush()
             with pytest.raises(OSError, match="error"):  # noqa: PT012
                 for _ in range(100):

@@ -27,9 +27,9 @@ class World:
         (folder / "cgroup").write_text(f"0::{group}\n")
 
     def begin(self, thread: int) -> Wait:
-        found = self.clock.begin(thread)
-        assert found is not None
-        return found
+        wait = self.clock.begin(thread)
+        assert wait is not None
+        return wait
 
     def waits(self) -> dict[str, tuple[float, float]]:
         return {wait.pod: (wait.peer, wait.source) for wait in read_pod_waits(self.file)}
@@ -91,10 +91,10 @@ def test_many_threads_do_not_fill_the_memory_and_lose_no_wait(world: World) -> N
     for thread in range(10_000, 15_000):
         world.clock.begin(thread)
     world.now += SECOND
-    other = world.begin(1)
+    second = world.begin(1)
     world.now += SECOND
-    for each in (wait, other):
-        world.clock.end(each, WaitOrigin.PEER)
+    for open_wait in (wait, second):
+        world.clock.end(open_wait, WaitOrigin.PEER)
     assert world.waits() == {POD: (2, 0)}
     assert len(world.clock._threads) <= 4096
 

@@ -19,9 +19,9 @@ from tdcs.node.reader.serving.read_ahead import FILES_AHEAD, EpochOrder, FileOrd
 def test_files_in_order_are_fetched_once_each_and_not_too_far_ahead() -> None:
     order, fetched = FileOrder(), []
     for file in range(500):
-        found = list(order.next(file, files=500))
-        assert all(file < each <= file + FILES_AHEAD for each in found)
-        fetched += found
+        ahead = list(order.next(file, files=500))
+        assert all(file < number <= file + FILES_AHEAD for number in ahead)
+        fetched += ahead
     assert len(fetched) == len(set(fetched)) > 480
 
 
@@ -51,8 +51,8 @@ def test_a_file_is_in_order_from_its_beginning_to_its_end_and_not_in_between() -
 
 def test_a_file_is_in_order_from_anywhere_once_a_read_begins_where_another_ended() -> None:
     order = OffsetOrder()
-    found = [order.in_order(1, 5, offset=offset, size=100, slack=10) for offset in range(7000, 7500, 100)]
-    assert found == [False, True, True, True, True]
+    in_order = [order.in_order(1, 5, offset=offset, size=100, slack=10) for offset in range(7000, 7500, 100)]
+    assert in_order == [False, True, True, True, True]
 
 
 def test_the_more_reads_were_in_order_the_more_is_fetched_ahead() -> None:
@@ -74,20 +74,20 @@ def test_a_stream_of_reads_may_be_taken_in_another_order_once_it_is_one() -> Non
 def test_programs_that_read_a_file_from_several_places_are_each_in_order() -> None:
     order, part = OffsetOrder(), 1 << 20
     begins = (0, 100 * part, 200 * part)
-    found = [
+    in_order = [
         order.in_order(1, 5, offset=begin + step * part, size=part, slack=part)
         for step in range(10)
         for begin in begins
     ]
-    assert found == [True, False, False] + [True] * 27
+    assert in_order == [True, False, False] + [True] * 27
 
 
 @pytest.mark.parametrize("size", [4 << 20, 64 << 20])
 def test_reads_at_random_places_are_in_no_order(size: int) -> None:
-    order, made = OffsetOrder(), random.Random(3)
-    offsets = [made.randrange(size // 4096) * 4096 for _ in range(2000)]
-    found = sum(order.in_order(1, 5, offset=offset, size=4096, slack=1 << 20) for offset in offsets)
-    assert found < 20, "it was every fourth one of a file of 4 MiB"
+    order, rng = OffsetOrder(), random.Random(3)
+    offsets = [rng.randrange(size // 4096) * 4096 for _ in range(2000)]
+    in_order = sum(order.in_order(1, 5, offset=offset, size=4096, slack=1 << 20) for offset in offsets)
+    assert in_order < 20, "it was every fourth one of a file of 4 MiB"
 
 
 def epoch(order: EpochOrder, files: list[int]) -> set[int]:
@@ -139,9 +139,9 @@ def test_the_buffer_never_exceeds_its_bound_and_keeps_what_it_says(puts: list[tu
         last[key] = bytes([number]) * length
         buffer.put(key, last[key])
         assert buffer.bytes <= 100
-    kept = [found for key in last if (found := buffer.get(key)) is not None]
-    assert sum(map(len, kept)) == buffer.bytes
-    assert all(found in last.values() for found in kept)
+    contents = [content for key in last if (content := buffer.get(key)) is not None]
+    assert sum(map(len, contents)) == buffer.bytes
+    assert all(part in last.values() for part in contents)
 
 
 def test_holders_that_have_all_of_a_slot_are_asked_first_and_the_node_itself_last_of_its_kind() -> None:
@@ -175,10 +175,10 @@ def test_the_source_is_read_through_the_nodes_own_agent_while_it_keeps_what_it_r
 def test_the_operators_table_has_every_agent_and_another_revision_when_slots_change() -> None:
     first = table_of({"b": state("b", ALL_SLOTS), "a": state("a")}, mount="/datasets/a")
     again = table_of({"a": state("a"), "b": state("b", ALL_SLOTS)}, mount="/datasets/a")
-    other = table_of({"a": state("a", ALL_SLOTS), "b": state("b", ALL_SLOTS)}, mount="/datasets/a")
+    second = table_of({"a": state("a", ALL_SLOTS), "b": state("b", ALL_SLOTS)}, mount="/datasets/a")
     assert [holder.node for holder in first.holders] == ["a", "b"]
     assert first == again
-    assert first.revision != other.revision
+    assert first.revision != second.revision
     assert not table_of({"a": state("a")}, mount="/x").holders
 
 

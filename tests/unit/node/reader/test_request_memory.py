@@ -51,9 +51,9 @@ class Node:
 
 @pytest.fixture
 def node() -> Iterator[Node]:
-    found = Node()
-    yield found
-    found.close()
+    node = Node()
+    yield node
+    node.close()
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def hangs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def uniques(memory: RequestMemory, places: list[request_memory.Left]) -> list[int]:
-    return sorted(fuse_protocol.REQUEST.unpack_from(memory.request(left.place))[2] for left in places)
+    return sorted(fuse_protocol.REQUEST.unpack_from(memory.request(request.place))[2] for request in places)
 
 
 def test_a_process_takes_over_what_another_left_and_nothing_that_it_has_answered(node: Node) -> None:
@@ -87,23 +87,23 @@ def test_a_process_takes_over_what_another_left_and_nothing_that_it_has_answered
 
 
 def test_a_request_that_is_longer_than_its_place_harms_no_other(node: Node) -> None:
-    own = node.process()
-    own.take_over()
-    first = node.take(own, a_read(7))
-    long = node.take(own, request(fuse_protocol.LOOKUP, unique=1, more=b"n" * 1000 + b"\0"))
-    second = node.take(own, a_read(8))
-    assert bytes(own.request(first))[:80] == a_read(7)
-    assert bytes(own.request(second))[:80] == a_read(8)
-    assert len(own.request(long)) == PLACE_BYTES
-    assert bytes(own.request(long)[-1:]) == b"n"
+    process = node.process()
+    process.take_over()
+    first = node.take(process, a_read(7))
+    long = node.take(process, request(fuse_protocol.LOOKUP, unique=1, more=b"n" * 1000 + b"\0"))
+    second = node.take(process, a_read(8))
+    assert bytes(process.request(first))[:80] == a_read(7)
+    assert bytes(process.request(second))[:80] == a_read(8)
+    assert len(process.request(long)) == PLACE_BYTES
+    assert bytes(process.request(long)[-1:]) == b"n"
 
 
 def test_there_are_places_for_as_many_reads_as_a_nodes_threads_have(node: Node) -> None:
-    own = node.process()
-    own.take_over()
-    places = {own._take() for _ in range(PLACES)}
+    process = node.process()
+    process.take_over()
+    places = {process._take() for _ in range(PLACES)}
     assert len(places) == PLACES == 65536
-    assert own.free == 0
+    assert process.free == 0
 
 
 def test_nobody_takes_a_turn_while_a_process_serves(node: Node) -> None:
@@ -157,24 +157,24 @@ def test_what_a_process_that_hung_takes_when_it_goes_on_is_answered_by_the_next_
 
     node.take(hung, a_read(2))
     assert uniques(after, after.strays()) == [2]
-    own = node.take(after, a_read(3))
+    new_place = node.take(after, a_read(3))
     for place in range(3):
         hung.release(place)
-    assert bytes(after.request(own))[:80] == a_read(3), "it frees no other's place"
+    assert bytes(after.request(new_place))[:80] == a_read(3), "it frees no other's place"
 
 
 @pytest.mark.usefixtures("hangs")
 def test_a_request_by_which_processes_hang_is_known(node: Node) -> None:
     for tries in range(3):
         process = node.process()
-        found = process.take_over()
+        requests = process.take_over()
         if tries == 0:
             places = [node.take(process, a_read(unique)) for unique in range(3)]
             process.take_in_hand(places[1])
             continue
-        counts = {uniques(process, [left])[0]: left.tries for left in found}
+        counts = {uniques(process, [request])[0]: request.tries for request in requests}
         assert counts == {0: 0, 1: tries, 2: 0}
-        (suspect,) = (left for left in found if left.tries)
+        (suspect,) = (request for request in requests if request.tries)
         process.take_in_hand(suspect.place, suspect.tries)
 
 
@@ -191,7 +191,7 @@ def test_the_memory_of_a_holder_of_another_version_is_made_longer() -> None:
     memory = os.memfd_create("short")
     os.ftruncate(memory, 4 << 20)
     os.pwrite(memory, b"\xff" * 8192, 0)
-    own = RequestMemory(memory)
-    assert own.take_over() == []
-    assert own.free == PLACES
+    memory_of_version = RequestMemory(memory)
+    assert memory_of_version.take_over() == []
+    assert memory_of_version.free == PLACES
     os.close(memory)

@@ -68,14 +68,14 @@ class Kernel(NamedTuple):
         return unique, -error
 
     def server(self, versions: Versions, *, turns: int = 1 << 30) -> Server:
-        left = iter(range(turns))
+        turns_left = iter(range(turns))
         return Server(
             session=self.session,
             versions=versions,  # type: ignore[arg-type]
             counters=Counters(),
             buffer_bytes=1 << 20,
             patience_seconds=1.0,
-            until=lambda: next(left, None) is None,
+            until=lambda: next(turns_left, None) is None,
         )
 
 

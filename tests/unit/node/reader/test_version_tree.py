@@ -14,8 +14,8 @@ from tdcs.node.reader.serving.version_tree import VersionTree
 
 def inode(attributes: Attributes) -> int:
     answer = fuse_protocol.attribute_answer(1, attributes)
-    found: int = struct.unpack_from("<Q", answer, fuse_protocol.ANSWER.size + 16)[0]
-    return found
+    number: int = struct.unpack_from("<Q", answer, fuse_protocol.ANSWER.size + 16)[0]
+    return number
 
 
 def everything(tree: VersionTree) -> list[Attributes]:
@@ -26,13 +26,13 @@ def everything(tree: VersionTree) -> list[Attributes]:
 def test_inodes_and_times_are_the_same_whatever_number_a_version_has_on_a_node(tmp_path: Path) -> None:
     manifest = small_version(tmp_path, {"a": b"a", "c/d/b": b"b", "c/e": b"e"}).manifest
     first, second = (everything(VersionTree(manifest=manifest, number=number)) for number in (1, 77_777))
-    assert [inode(each) for each in first] == [inode(each) for each in second]
-    assert [each.time for each in first] == [each.time for each in second]
+    assert [inode(entry) for entry in first] == [inode(entry) for entry in second]
+    assert [entry.time for entry in first] == [entry.time for entry in second]
     root = Attributes(fuse_protocol.ROOT, 4096, 0, False)
-    inodes = [inode(each) for each in (*first, root)]
+    inodes = [inode(entry) for entry in (*first, root)]
     assert len(set(inodes)) == len(inodes)
     assert 0 not in inodes
-    assert {each.node for each in first}.isdisjoint({each.node for each in second})
+    assert {entry.node for entry in first}.isdisjoint({entry.node for entry in second})
 
 
 def test_the_time_of_a_file_is_the_sources(tmp_path: Path) -> None:

@@ -19,25 +19,25 @@ HEAD = b"the header of an answer"
 
 def sent(authority: TestAuthority, file: Path) -> tuple[list[int], bytes]:
     """What a server sends for a header and a file: the lengths of its records, and what is read of them."""
-    here, there = socket.socketpair()
+    server_side, client_side = socket.socketpair()
     length = file.stat().st_size
     stream = SecureStream(authority.contexts(Role.READER).client(), host=Role.AGENT.host)
 
     def serve() -> None:
-        with here, file.open("rb") as opened:
-            channel = waiting_channel(here, authority.contexts(Role.AGENT).server(), seconds=20)
+        with server_side, file.open("rb") as opened:
+            channel = waiting_channel(server_side, authority.contexts(Role.AGENT).server(), seconds=20)
             channel.send(HEAD, more=True)
             assert channel.send_file(opened.fileno(), offset=0, length=length) == length
 
     server = threading.Thread(target=serve)
     server.start()
     raw = bytearray()
-    with there:
+    with client_side:
         while not stream.handshake():
-            there.sendall(stream.outgoing())
-            stream.feed(there.recv(65536))
-        there.sendall(stream.outgoing())
-        while data := there.recv(65536):
+            client_side.sendall(stream.outgoing())
+            stream.feed(client_side.recv(65536))
+        client_side.sendall(stream.outgoing())
+        while data := client_side.recv(65536):
             raw += data
     server.join()
     stream.feed(bytes(raw))
@@ -63,6 +63,6 @@ def test_the_header_of_an_answer_takes_no_record_of_its_own(
 ) -> None:
     content = os.urandom(size)
     (tmp_path / "block").write_bytes(content)
-    found, heard = sent(authority, tmp_path / "block")
+    records_of_file, heard = sent(authority, tmp_path / "block")
     assert heard == HEAD + content
-    assert len(found) == records
+    assert len(records_of_file) == records

@@ -7,12 +7,12 @@ from tdcs.node.wire.connections import ConnectionPlace, Connections
 
 def answered(hosts: dict[str, int], *, most: int) -> Connections[str]:
     """A service whose connections are all being answered."""
-    found = Connections[str](most)
+    connections = Connections[str](most)
     for host, count in hosts.items():
         for number in range(count):
-            assert found.admit(f"{host}{number}", host=host, now=0.0).admitted
-            found.answering(f"{host}{number}")
-    return found
+            assert connections.admit(f"{host}{number}", host=host, now=0.0).admitted
+            connections.answering(f"{host}{number}")
+    return connections
 
 
 def test_a_new_connection_takes_the_place_of_the_one_that_is_idle_for_longest() -> None:

@@ -38,19 +38,19 @@ class Syncs:
 
 @pytest.fixture
 def syncs(monkeypatch: pytest.MonkeyPatch) -> Syncs:
-    made = Syncs()
-    monkeypatch.setattr(FileNames, "_sync_all", made)
-    monkeypatch.setattr(file_names, "_sync", made)
-    return made
+    syncs = Syncs()
+    monkeypatch.setattr(FileNames, "_sync_all", syncs)
+    monkeypatch.setattr(file_names, "_sync", syncs)
+    return syncs
 
 
 @pytest.fixture
 def disk(tmp_path: Path, syncs: Syncs) -> Iterator[Disk]:
-    made = Disk(tmp_path / "tier")
-    made.prepare()
-    yield made
+    disk = Disk(tmp_path / "tier")
+    disk.prepare()
+    yield disk
     syncs.go.set()
-    made.close()
+    disk.close()
 
 
 def write(disk: Disk, block: int, errors: list[DiskError | None], content: bytes = b"content") -> None:
@@ -135,7 +135,7 @@ def test_nothing_is_named_after_the_store_was_closed(disk: Disk) -> None:
     assert errors == [None]
     with pytest.raises(DiskError, match="ends"):
         write(disk, 2, errors)
-    assert [each.name for each in disk.spool.iterdir()] == ["1"]
+    assert [file.name for file in disk.spool.iterdir()] == ["1"]
 
 
 def test_a_thread_that_has_ended_for_want_of_work_is_started_again(

@@ -37,7 +37,7 @@ class Node:
         (source / "large").write_bytes(CONTENT)
         self.version: Version = folder_version(source, store=folder / "manifests", cut=Cut(EXTENT, EXTENT))
         self.tier = folder / "tier"
-        self.ids = [int(one) for one in self.version.manifest.block_ids]
+        self.ids = [int(block_id) for block_id in self.version.manifest.block_ids]
         self.disk = Disk(self.tier, boot="1")
         self.disk.prepare()
 
@@ -66,25 +66,25 @@ class Node:
 
     def given(self) -> list[int]:
         """Blocks that are given to who asks, all of them right."""
-        found = []
+        numbers = []
         for number, block in enumerate(self.ids):
             opened = self.disk.open(block)
             if opened is not None:
                 assert os.pread(opened.fd, opened.length, opened.base) == part(number)
                 assert opened.is_here()
                 os.close(opened.fd)
-                found.append(number)
+                numbers.append(number)
             assert (self.read(number) is not None) == (opened is not None)
-        assert self.disk.ids_at(Place.SPOOL).tolist() == sorted(self.ids[number] for number in found)
-        return found
+        assert self.disk.ids_at(Place.SPOOL).tolist() == sorted(self.ids[number] for number in numbers)
+        return numbers
 
     def read(self, block: int) -> bytes | None:
         """What a reader finds here."""
         place = extent_place(self.version.manifest, block)
         assert place is not None
-        found = read_part(str(self.tier), place, offset=0, length=len(part(block)))
-        assert found in (None, part(block))
-        return found
+        content = read_part(str(self.tier), place, offset=0, length=len(part(block)))
+        assert content in (None, part(block))
+        return content
 
     @property
     def whole(self) -> Path:
@@ -290,9 +290,9 @@ def test_whoever_reads_while_blocks_come_and_go_gets_right_bytes_or_none(node: N
             if turns % 20 == 0:
                 node.disk.large.clear()
                 node.disk.large.load()
-            for each in range(4):
-                if node.ids[each] not in node.disk.large:
-                    node.write(each)
+            for number in range(4):
+                if node.ids[number] not in node.disk.large:
+                    node.write(number)
             turns += 1
     finally:
         ended.set()
@@ -305,10 +305,10 @@ def test_no_block_takes_the_room_of_a_copy_that_is_being_made(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node.write_all()
-    left, length = 100 << 20, len(CONTENT) - EXTENT
-    found = os.statvfs(node.tier)
-    fields = list(found)
-    fields[1], fields[4] = 1, left  # f_frsize, f_bavail
+    free, length = 100 << 20, len(CONTENT) - EXTENT
+    status = os.statvfs(node.tier)
+    fields = list(status)
+    fields[1], fields[4] = 1, free  # f_frsize, f_bavail
     monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result(fields))
     begun, go, copy = threading.Event(), threading.Event(), LargeFileFolders.copy
 
@@ -319,12 +319,12 @@ def test_no_block_takes_the_room_of_a_copy_that_is_being_made(
 
     monkeypatch.setattr(LargeFileFolders, "copy", slow)
     room = Room(capacity=1 << 40, free=node.disk.free_bytes)
-    assert node.disk.free_bytes() == left
+    assert node.disk.free_bytes() == free
     node.disk.unspool(node.ids[0])
     assert begun.wait(60)
-    assert node.disk.free_bytes() == left - length
-    assert "bytes left" in room.reserve(left - SLACK_BYTES - length + 1)
-    assert room.reserve(left - SLACK_BYTES - length) == ""
+    assert node.disk.free_bytes() == free - length
+    assert "bytes left" in room.reserve(free - SLACK_BYTES - length + 1)
+    assert room.reserve(free - SLACK_BYTES - length) == ""
     go.set()
-    eventually(lambda: node.disk.free_bytes() == left, deadline=60)
+    eventually(lambda: node.disk.free_bytes() == free, deadline=60)
     assert node.given() == list(range(1, 11))

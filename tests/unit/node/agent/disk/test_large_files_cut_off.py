@@ -360,9 +360,9 @@ def test_a_file_of_several_blocks_is_among_those_whose_facts_are_kept(node: Node
 
 def test_another_file_under_the_name_is_given_to_nobody(node: Node) -> None:
     node.write_all((0, 1))
-    other = node.parts.with_name("other")
-    other.write_bytes(bytes(len(CONTENT)))
-    os.rename(other, node.parts)
+    replacement = node.parts.with_name("other")
+    replacement.write_bytes(bytes(len(CONTENT)))
+    os.rename(replacement, node.parts)
     assert node.disk.open(node.ids[0]) is None
     assert node.read(0) is None
 
@@ -375,15 +375,15 @@ def test_what_a_loss_of_power_leaves_of_a_drop_is_no_zeros(
     node.write_all((0, 1, 2, 3))
     node.disk.mark.advance()
     node.disk.mark.advance()
-    kept = table(node).read_bytes()
+    content = table(node).read_bytes()
     sync = os.fdatasync
     names = table(node)
 
     def synced(fd: int) -> None:
-        nonlocal kept
+        nonlocal content
         sync(fd)
         if os.fstat(fd).st_ino == names.stat().st_ino:
-            kept = names.read_bytes()
+            content = names.read_bytes()
 
     monkeypatch.setattr(os, "fdatasync", synced)
     punched = threading.Event()
@@ -396,7 +396,7 @@ def test_what_a_loss_of_power_leaves_of_a_drop_is_no_zeros(
     monkeypatch.setattr(large_file_folders, "_punch", punching)
     drop(node, (2,))
     assert punched.wait(60)
-    names.write_bytes(kept)
+    names.write_bytes(content)
     node.disk = Disk(node.tier, boot="2")
     node.disk.prepare()
     make_ready(node.disk)

@@ -21,13 +21,13 @@ def test_damaged_notes_are_left_out_and_drafts_of_a_killed_writer_are_removed_un
 ) -> None:
     notes = MountNotes(tmp_path / "made", kind=Findings, durable=durable)
     assert notes.read() == []
-    found = Findings(mount=MOUNT, check=Check(id="first"), state=CheckState(id="first", done=True))
-    notes.write(found)
+    findings = Findings(mount=MOUNT, check=Check(id="first"), state=CheckState(id="first", done=True))
+    notes.write(findings)
     (file,) = (tmp_path / "made").iterdir()
     (tmp_path / "made/damaged").write_bytes(b"no msgpack")
     draft = file.with_suffix(".new")
-    draft.write_bytes(msgspec.msgpack.encode(msgspec.structs.replace(found, check=Check(id="never"))))
-    assert notes.read() == [found]
+    draft.write_bytes(msgspec.msgpack.encode(msgspec.structs.replace(findings, check=Check(id="never"))))
+    assert notes.read() == [findings]
     assert not draft.exists()
     notes.remove(MOUNT)
     notes.remove(MOUNT)

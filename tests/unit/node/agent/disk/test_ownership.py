@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files
 
 def owners(folder: Path) -> set[int]:
     """Whose a folder and all in it are."""
-    return {folder.stat().st_uid, *(one.lstat().st_uid for one in folder.rglob("*"))}
+    return {folder.stat().st_uid, *(file.lstat().st_uid for file in folder.rglob("*"))}
 
 
 @pytest.mark.threat("root-in-cache-pod")
@@ -44,8 +44,8 @@ def test_the_folders_of_views_and_agent_are_made_before_the_group_can_make_any(
     tier = tmp_path / "tier"
     give_tier(tier, user=USER)
     for name, user in (("views", 0), ("agent", USER), ("alluxioworker", USER)):
-        found = (tier / name).stat()
-        assert (found.st_uid, stat.S_IMODE(found.st_mode) & 0o022) == (user, 0), name
+        status = (tier / name).stat()
+        assert (status.st_uid, stat.S_IMODE(status.st_mode) & 0o022) == (user, 0), name
 
 
 def test_what_a_killed_preparation_left_is_given_away_by_the_next(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from tdcs.node.agent.disk.partial_file import DiskError, PartialFile, disk_error
 @pytest.fixture
 def partial(tmp_path: Path) -> Iterator[PartialFile]:
     path = str(tmp_path / "1")
-    with PartialFile(path=path, fd=os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)) as made:
-        yield made
+    with PartialFile(path=path, fd=os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)) as partial:
+        yield partial
 
 
 def test_a_full_disk_is_named_by_whoever_writes_to_it(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def test_one_more_wrong_block_writes_nothing_of_those_before_it(tmp_path: Path) 
     refused.add(ONE, range(100))
 
     def written() -> dict[str, tuple[int, int]]:
-        files = (each for each in refused.folder.rglob("*") if each.is_file())
+        files = (file for file in refused.folder.rglob("*") if file.is_file())
         return {file.name: (file.stat().st_ino, file.stat().st_ctime_ns) for file in files}
 
     before = written()

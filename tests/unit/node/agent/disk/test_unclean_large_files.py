@@ -125,8 +125,8 @@ def test_what_a_view_links_says_that_it_is_wrong_and_keeps_its_right_bytes(node:
     damage(node.whole, 4)
     power_lost(node)
     assert link.stat().st_size == len(CONTENT) + 1
-    found = link.read_bytes()
-    assert [part(block) == found[block * EXTENT :][: len(part(block))] for block in ALL] == [
+    content = link.read_bytes()
+    assert [part(block) == content[block * EXTENT :][: len(part(block))] for block in ALL] == [
         block != 4 for block in ALL
     ]
 

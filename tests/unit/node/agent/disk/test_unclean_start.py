@@ -30,8 +30,8 @@ def started(tier: Path, *, boot: str) -> tuple[Disk, Looked]:
 def keep(disk: Disk, block: int, content: bytes = CONTENT) -> None:
     with disk.create(block) as partial:
         partial.write(memoryview(content), offset=0)
-        found = xxhash.xxh3_64_intdigest(content)
-        disk.keep(partial, block=block, length=len(content), identity=IDENTITY, content_hash=found)
+        content_hash = xxhash.xxh3_64_intdigest(content)
+        disk.keep(partial, block=block, length=len(content), identity=IDENTITY, content_hash=content_hash)
 
 
 def lose(disk: Disk, block: int, content: bytes = HOLE) -> None:
@@ -52,8 +52,8 @@ def test_a_file_that_was_not_synced_as_a_whole_is_not_there_after_a_power_loss(
     keep(disk, 1)
     keep(disk, 2)
     lose(disk, 1, content)
-    disk, looked = started(tmp_path, boot="second")
-    assert looked == Looked(compared=2, removed=1)
+    disk, comparison = started(tmp_path, boot="second")
+    assert comparison == Looked(compared=2, removed=1)
     assert disk.ids_at(Place.SPOOL).tolist() == [2]
 
 
@@ -65,8 +65,8 @@ def test_who_has_a_link_to_a_wrong_file_sees_another_length(tmp_path: Path) -> N
         links[block] = tmp_path / f"view of {block}"
         os.link(disk.spool / str(block), links[block])
     lose(disk, 1)
-    disk, looked = started(tmp_path, boot="second")
-    assert looked.removed == 1
+    disk, comparison = started(tmp_path, boot="second")
+    assert comparison.removed == 1
     assert links[1].read_bytes() == b""
     assert links[2].read_bytes() == CONTENT
 
@@ -74,14 +74,14 @@ def test_who_has_a_link_to_a_wrong_file_sees_another_length(tmp_path: Path) -> N
 def test_a_link_to_elsewhere_is_removed_and_what_it_leads_to_stays(tmp_path: Path) -> None:
     disk, _ = started(tmp_path, boot="first")
     keep(disk, 1)
-    elsewhere, other = tmp_path / "elsewhere", tmp_path / "its other name"
+    elsewhere, link = tmp_path / "elsewhere", tmp_path / "its other name"
     os.rename(disk.spool / "1", elsewhere)
-    os.link(elsewhere, other)
+    os.link(elsewhere, link)
     (disk.spool / "1").symlink_to(elsewhere)
-    disk, looked = started(tmp_path, boot="second")
-    assert looked == Looked(compared=1, removed=1)
+    disk, comparison = started(tmp_path, boot="second")
+    assert comparison == Looked(compared=1, removed=1)
     assert not disk.has(1)
-    assert other.read_bytes() == CONTENT
+    assert link.read_bytes() == CONTENT
 
 
 def test_a_file_that_the_disk_cannot_read_is_not_there_after_a_power_loss(
@@ -94,16 +94,16 @@ def test_a_file_that_the_disk_cannot_read_is_not_there_after_a_power_loss(
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr("tdcs.node.agent.disk.unclean_start.hash_of", refuse)
-    disk, looked = started(tmp_path, boot="second")
-    assert looked == Looked(compared=1, removed=1)
+    disk, comparison = started(tmp_path, boot="second")
+    assert comparison == Looked(compared=1, removed=1)
     assert not disk.has(1)
 
 
 def test_nothing_is_compared_when_the_process_alone_was_killed(tmp_path: Path) -> None:
     disk, _ = started(tmp_path, boot="first")
     keep(disk, 1)
-    disk, looked = started(tmp_path, boot="first")
-    assert looked == Looked()
+    disk, comparison = started(tmp_path, boot="first")
+    assert comparison == Looked()
     assert disk.has(1)
 
 
@@ -111,8 +111,8 @@ def test_nothing_is_compared_after_a_shutdown_in_order(tmp_path: Path) -> None:
     disk, _ = started(tmp_path, boot="first")
     keep(disk, 1)
     disk.close()
-    _, looked = started(tmp_path, boot="second")
-    assert looked == Looked()
+    _, comparison = started(tmp_path, boot="second")
+    assert comparison == Looked()
 
 
 def test_files_that_a_later_sync_has_covered_are_not_read_again(tmp_path: Path) -> None:
@@ -120,8 +120,8 @@ def test_files_that_a_later_sync_has_covered_are_not_read_again(tmp_path: Path) 
     keep(disk, 1)
     disk.mark.advance()
     keep(disk, 2)
-    _, looked = started(tmp_path, boot="second")
-    assert looked == Looked(compared=1, removed=0)
+    _, comparison = started(tmp_path, boot="second")
+    assert comparison == Looked(compared=1, removed=0)
 
 
 def test_a_process_that_was_killed_hides_nothing_from_the_start_after_the_power_loss(tmp_path: Path) -> None:
@@ -131,8 +131,8 @@ def test_a_process_that_was_killed_hides_nothing_from_the_start_after_the_power_
     keep(disk, 2)
     for block in (1, 2):
         lose(disk, block)
-    disk, looked = started(tmp_path, boot="second")
-    assert looked == Looked(compared=2, removed=2)
+    disk, comparison = started(tmp_path, boot="second")
+    assert comparison == Looked(compared=2, removed=2)
 
 
 def test_power_that_is_lost_while_files_are_compared_hides_nothing(
@@ -145,8 +145,8 @@ def test_power_that_is_lost_while_files_are_compared_hides_nothing(
         patch.setattr("tdcs.node.agent.disk.unclean_start._look_through", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             started(tmp_path, boot="second")
-    _, looked = started(tmp_path, boot="second")
-    assert looked.removed == 1
+    _, comparison = started(tmp_path, boot="second")
+    assert comparison.removed == 1
 
 
 def test_files_of_a_store_without_a_mark_are_believed_by_what_they_say_alone(tmp_path: Path) -> None:

@@ -57,7 +57,9 @@ class Disk:
         return np.array(sorted(self.in_spool if place is Place.SPOOL else ()), dtype=np.int64)
 
     def facts_at(self, place: Place, ids: list[int]) -> Facts:
-        return np.frombuffer(b"".join(struct.pack("<II7Q", *self._facts[each]) for each in ids), dtype=FACTS)
+        return np.frombuffer(
+            b"".join(struct.pack("<II7Q", *self._facts[block_id]) for block_id in ids), dtype=FACTS
+        )
 
     def changed_at(self) -> tuple[int, ...]:
         return (1, 1)
@@ -89,11 +91,11 @@ def test_what_appears_and_goes_in_many_mounts_is_known_and_looked_up_once(
     strangers = set(rng.sample(range(1 << 50), 30))
     disk = Disk(manifests, others=strangers)
     inventory = Inventory(disk=disk, room=room, lock=lock)  # type: ignore[arg-type]
-    asked = list[int]()
+    lookups = list[int]()
     among = Manifest.blocks_among
 
     def counted(manifest: Manifest, block_ids: Ids) -> tuple[Ids, Ids]:
-        asked.append(len(block_ids))
+        lookups.append(len(block_ids))
         return among(manifest, block_ids)
 
     monkeypatch.setattr(Manifest, "blocks_among", counted)
@@ -101,22 +103,22 @@ def test_what_appears_and_goes_in_many_mounts_is_known_and_looked_up_once(
         disk.in_spool = {identity for mine in ids for identity in mine if rng.random() < 0.5} | strangers
         inventory.look(works)
         for work, mine in zip(works, ids, strict=True):
-            here = set(mine) & disk.in_spool
+            present = set(mine) & disk.in_spool
             assert work.ledger is not None
             manifest = work.ledger.manifest
-            assert set(manifest.block_ids[work.ledger.right_blocks()].tolist()) == here
+            assert set(manifest.block_ids[work.ledger.right_blocks()].tolist()) == present
         assert set(inventory.strangers["name"].tolist()) == strangers
         assert room.used == 100 * len(disk.in_spool)
-    asked.clear()
+    lookups.clear()
     inventory.look(works)
-    assert set(asked) <= {0}, "nothing is looked up again"
+    assert set(lookups) <= {0}, "nothing is looked up again"
     newer = manifest_of(works[0].path, range(10, EACH))
     works[0].opened(Ledger(newer))
     inventory.look(works)
     assert works[0].ledger is not None
-    found = set(newer.block_ids[works[0].ledger.right_blocks()].tolist())
-    assert found == set(ids[0]) & set(newer.block_ids.tolist()) & disk.in_spool
-    assert 0 < len(found) < EACH - 10
+    blocks = set(newer.block_ids[works[0].ledger.right_blocks()].tolist())
+    assert blocks == set(ids[0]) & set(newer.block_ids.tolist()) & disk.in_spool
+    assert 0 < len(blocks) < EACH - 10
 
 
 @pytest.mark.parametrize(("blocks", "asked"), [(1, 3), (100, 1), (100, 5), (100, 90), (100, 2_000), (5, 0)])
@@ -124,13 +126,13 @@ def test_ids_are_found_whichever_side_has_more_of_them(blocks: int, asked: int) 
     rng = random.Random(blocks * asked)
     manifest = manifest_of("/m", range(blocks))
     mine = rng.sample(manifest.block_ids.tolist(), min(asked // 2, blocks))
-    others = rng.sample(range(1 << 62), asked - len(mine))
-    ids = np.array(sorted([*mine, *others]), dtype=np.int64)
+    strangers = rng.sample(range(1 << 62), asked - len(mine))
+    ids = np.array(sorted([*mine, *strangers]), dtype=np.int64)
     places, numbers = manifest.blocks_among(ids)
     expected = manifest.blocks_at(ids)
-    found = np.full(len(ids), -1)
-    found[places] = numbers
-    assert found.tolist() == expected.tolist()
+    positions = np.full(len(ids), -1)
+    positions[places] = numbers
+    assert positions.tolist() == expected.tolist()
     assert len(places) == len(mine)
 
 

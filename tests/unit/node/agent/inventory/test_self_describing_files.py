@@ -69,13 +69,13 @@ class Node:
 
     def content(self, version: Version) -> list[bytes | None]:
         """What is given to who asks for the version's blocks."""
-        found = []
+        contents = []
         for block in version.manifest.block_ids.tolist():
             opened = self.disk.open(block)
-            found.append(None if opened is None else os.read(opened.fd, 1 << 20))
+            contents.append(None if opened is None else os.read(opened.fd, 1 << 20))
             if opened is not None:
                 os.close(opened.fd)
-        return found
+        return contents
 
 
 def here(ledger: Ledger) -> list[bool]:
@@ -177,8 +177,8 @@ def test_the_next_version_takes_over_only_what_is_the_same_file(node: Node) -> N
 def test_a_block_under_another_id_is_adopted_under_the_one_that_a_manifest_gives_it(node: Node) -> None:
     version = node.version({"a": b"AAAA", "large": bytes(range(10))}, cut=Cut(4, 4))
     content = [b"AAAA", bytes(range(4)), bytes(range(4, 8)), bytes((8, 9))]
-    for block, each in enumerate(content):
-        put_block(node.disk, version.manifest, block, each, name=ALLUXIOS + block)
+    for block, block_content in enumerate(content):
+        put_block(node.disk, version.manifest, block, block_content, name=ALLUXIOS + block)
     node.start()
     ledger = node.open(version)
     node.look()

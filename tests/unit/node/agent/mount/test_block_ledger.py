@@ -64,29 +64,34 @@ def check(ledger: Ledger, naive: Naive, assignment: Assignment) -> None:
     failing = (naive.failed - naive.held) | naive.refused
     assert state.held_bytes == naive.bytes(right)
     assert ledger.held_bytes() == naive.bytes(naive.held)
-    here = np.bincount(manifest.block_slots[sorted(right)], minlength=slots.SLOTS)
-    assert state.complete == slots.of_mask(here == np.bincount(manifest.block_slots, minlength=slots.SLOTS))
-    assert state.present == slots.of_mask(here > 0)
+    present = np.bincount(manifest.block_slots[sorted(right)], minlength=slots.SLOTS)
+    assert state.complete == slots.of_mask(
+        present == np.bincount(manifest.block_slots, minlength=slots.SLOTS)
+    )
+    assert state.present == slots.of_mask(present > 0)
     files = {manifest.file_of(block) for block in failing}
     assert state.failed_count == len(files)
-    assert sum(each.bytes for each in state.failures.values()) == naive.bytes(failing)
+    assert sum(count.bytes for count in state.failures.values()) == naive.bytes(failing)
     assert set(np.flatnonzero(slots.mask_of(state.failing))) == {
         int(manifest.block_slots[b]) for b in failing
     }
-    for part, found in zip(assignment.parts, state.parts, strict=True):
+    for part, part_state in zip(assignment.parts, state.parts, strict=True):
         mine = naive.part(part)
-        assert (found.wanted_bytes, found.held_bytes) == (naive.bytes(mine), naive.bytes(mine & right))
-        assert found.failed_bytes == naive.bytes(mine & failing)
-    wanted = set[int]().union(*(naive.part(part) for part in assignment.parts if part.pull == "All"))
+        assert (part_state.wanted_bytes, part_state.held_bytes) == (
+            naive.bytes(mine),
+            naive.bytes(mine & right),
+        )
+        assert part_state.failed_bytes == naive.bytes(mine & failing)
+    pulled = set[int]().union(*(naive.part(part) for part in assignment.parts if part.pull == "All"))
     origin, drop = in_slots(manifest, assignment.origin), in_slots(manifest, assignment.drop)
-    own = {b for b in wanted if origin[b]}
-    missing = own - naive.held - naive.refused
+    from_source = {b for b in pulled if origin[b]}
+    missing = from_source - naive.held - naive.refused
     assert ledger.assigned.missing_slots(from_peers=False) == slots.bitmap(
         {int(manifest.block_slots[b]) for b in missing}
     )
     assert ledger.blocks_in_work == len(naive.claimed)
-    meant = set[int]().union(*(naive.part(part) for part in assignment.parts))
-    dropped = {b for b in naive.held - meant if drop[b]}
+    assigned = set[int]().union(*(naive.part(part) for part in assignment.parts))
+    dropped = {b for b in naive.held - assigned if drop[b]}
     assert ledger.drops(all_blocks=False) == bool((dropped | (naive.held & naive.refused)) - naive.claimed)
 
 
@@ -146,9 +151,9 @@ def test_after_any_events_all_counts_are_those_of_the_blocks_themselves(seed: in
             ledger.refuse([block], refused=refused)
             naive.refused.add(block) if refused else naive.refused.discard(block)
         elif kind == "observe":
-            found = {b for b in range(manifest.blocks) if rng.random() < 0.5}
-            fresh, before = ledger.observe(np.array(sorted(found))), naive.held
-            naive.held = (found - naive.claimed) | (before & naive.claimed)
+            observed = {b for b in range(manifest.blocks) if rng.random() < 0.5}
+            fresh, before = ledger.observe(np.array(sorted(observed))), naive.held
+            naive.held = (observed - naive.claimed) | (before & naive.claimed)
             naive.failed -= naive.held
             assert set(fresh.tolist()) == naive.held - before
         elif kind == "assign":
@@ -175,9 +180,9 @@ def test_what_the_way_to_the_source_may_have_caused_is_told_from_what_the_source
         ledger.claim([block])
         ledger.failed(block, Failure(code=code, reason="it fails"), now=1.0)  # type: ignore[arg-type]
     state = ledger.state()
-    own = {int(manifest.block_slots[by_code[code]]) for code in ("Unreadable", "SourceAway")}
-    assert set(slots.members(state.failing_here).tolist()) == own
-    assert set(slots.members(state.failing).tolist()) >= own
+    failing = {int(manifest.block_slots[by_code[code]]) for code in ("Unreadable", "SourceAway")}
+    assert set(slots.members(state.failing_here).tolist()) == failing
+    assert set(slots.members(state.failing).tolist()) >= failing
 
 
 def test_a_new_version_takes_over_what_is_here_and_what_failed() -> None:

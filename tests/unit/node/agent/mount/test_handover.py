@@ -47,10 +47,10 @@ class Leaver:
 
     def leaving(self) -> list[int]:
         """Blocks that are dropped now."""
-        found = self.mount.to_drop(most=99, skip=self.version.manifest.block_ids[:0])
+        blocks = self.mount.to_drop(most=99, skip=self.version.manifest.block_ids[:0])
         assert self.mount.drops() is False  # all that is to be dropped was claimed
-        self.ledger.release(found)
-        return found
+        self.ledger.release(blocks)
+        return blocks
 
 
 @pytest.fixture

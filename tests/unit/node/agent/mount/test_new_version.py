@@ -57,10 +57,10 @@ def test_peers_hear_after_a_new_version_of_blocks_that_were_held_before_it(tmp_p
 
 def test_peers_hear_of_no_block_that_was_found_wrong(tmp_path: Path) -> None:
     work = Work(tmp_path)
-    wrong, *others = work.first.manifest.block_ids.tolist()
+    wrong, *right = work.first.manifest.block_ids.tolist()
     work.mount.refuse([wrong])
     work.follow()
-    assert work.heard() == sorted(others)
+    assert work.heard() == sorted(right)
 
 
 def test_a_look_that_began_before_a_new_version_does_not_lose_what_was_brought_since(tmp_path: Path) -> None:
@@ -83,14 +83,14 @@ def test_two_wrong_answers_are_counted_for_one_block_and_not_for_its_number(tmp_
     work.mount.wrong_from_peer(work.ledger, first, "damaged")
     newer = work.follow()
     newer.observe(np.arange(0))
-    (other,) = newer.take(now=100.0, most=1, most_bytes=100, from_peers=True)
-    assert (other, newer.path(other), work.ledger.path(first)) == (first, "!new", "0")
-    work.mount.wrong_from_peer(newer, other, "damaged")
+    (block,) = newer.take(now=100.0, most=1, most_bytes=100, from_peers=True)
+    assert (block, newer.path(block), work.ledger.path(first)) == (first, "!new", "0")
+    work.mount.wrong_from_peer(newer, block, "damaged")
     assert newer.assigned.missing_slots(from_peers=False) == NO_SLOTS
-    same = newer.manifest.block_at(int(work.first.manifest.block_ids[first]))
-    assert same is not None
-    newer.claim([same])
-    work.mount.wrong_from_peer(newer, same, "damaged")
+    newer_block = newer.manifest.block_at(int(work.first.manifest.block_ids[first]))
+    assert newer_block is not None
+    newer.claim([newer_block])
+    work.mount.wrong_from_peer(newer, newer_block, "damaged")
     assert newer.assigned.missing_slots(from_peers=False) != NO_SLOTS, (
         "the second time in vain, also after a version"
     )
@@ -118,7 +118,7 @@ def test_what_failed_is_failed_in_the_next_version_too_and_is_tried_when_it_is_d
     newer = work.follow()
     newer.observe(np.arange(0))
     after = work.mount.state()
-    assert {one.path: one.code for one in after.failed} == {"0": "Denied", "1": "Missing"}
+    assert {failure.path: failure.code for failure in after.failed} == {"0": "Denied", "1": "Missing"}
     assert after.failed == before.failed
     assert after.parts[0].failed_bytes == before.parts[0].failed_bytes == 20
 
@@ -142,4 +142,4 @@ def test_new_credentials_with_a_new_version_try_all_that_failed_at_once(tmp_path
     work.mount.opened(newer)
     newer.observe(np.arange(0))
     due = newer.take(now=100.0, most=20, most_bytes=1 << 20, from_peers=True)
-    assert "0" in {newer.path(each) for each in due}
+    assert "0" in {newer.path(block) for block in due}

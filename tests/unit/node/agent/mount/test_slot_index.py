@@ -39,15 +39,15 @@ def indexed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SlotIndex:
 def test_an_index_finds_what_a_search_finds(
     indexed: SlotIndex, chosen: list[int], ranges: list[tuple[int, int]]
 ) -> None:
-    wanted = np.zeros(slots.SLOTS, dtype=np.bool_)
-    wanted[chosen] = True
-    found = indexed.blocks(wanted, ranges)
+    selected = np.zeros(slots.SLOTS, dtype=np.bool_)
+    selected[chosen] = True
+    blocks = indexed.blocks(selected, ranges)
     column = version().block_slots
-    assert found.dtype == np.int64
-    assert found.tolist() == [
-        block for begin, end in ranges for block in range(begin, end) if wanted[column[block]]
+    assert blocks.dtype == np.int64
+    assert blocks.tolist() == [
+        block for begin, end in ranges for block in range(begin, end) if selected[column[block]]
     ]
-    assert found.tolist() == SlotIndex(version()).blocks(wanted, ranges).tolist()
+    assert blocks.tolist() == SlotIndex(version()).blocks(selected, ranges).tolist()
 
 
 def test_an_index_leaves_no_file_and_counts_every_slot(indexed: SlotIndex, tmp_path: Path) -> None:
@@ -63,6 +63,6 @@ def test_a_disk_without_room_costs_the_index_and_nothing_else(
 
     monkeypatch.setattr(slot_index, "INDEXED_FROM", 1)
     monkeypatch.setattr(os, "posix_fallocate", full)
-    found = SlotIndex(version(), folder=tmp_path).blocks(np.ones(slots.SLOTS, dtype=np.bool_), WHOLE)
-    assert found.tolist() == list(range(BLOCKS))
+    blocks = SlotIndex(version(), folder=tmp_path).blocks(np.ones(slots.SLOTS, dtype=np.bool_), WHOLE)
+    assert blocks.tolist() == list(range(BLOCKS))
     assert "No space left" in caplog.text

@@ -154,8 +154,8 @@ def test_no_room_is_said_while_a_block_waits_for_it_and_while_it_is_tried(work: 
     work.mount.no_room(work.ledger, work.take(), "the disk has 0 bytes left")
     work.now += 60
     assert work.codes() == ["NoRoom"]
-    taken = work.take()
+    blocks = work.take()
     assert work.codes() == ["NoRoom"]
-    for block in taken:
+    for block in blocks:
         work.mount.source_refused(work.ledger, block, SourceFailureError("Missing", "it is gone"))
     assert work.codes() == ["Missing"] * 3, "there was room for what the source has no more"

@@ -34,10 +34,10 @@ class Store:
 
 @pytest.fixture
 def store() -> Iterator[Store]:
-    made = Store()
-    with http_store(made.answer) as address:
-        made.address = address
-        yield made
+    store = Store()
+    with http_store(store.answer) as address:
+        store.address = address
+        yield store
 
 
 def read(*, endpoint: str, path_style: str) -> bytes:
@@ -47,10 +47,10 @@ def read(*, endpoint: str, path_style: str) -> bytes:
         access_key_id="k",
         secret_access_key="s",
     )
-    found = bytearray()
+    content = bytearray()
     extent = Extent(path=b"train/1.jpg", offset=0, length=3, size=3, tag='"a"')
-    open_source(access).read(extent, found.extend)
-    return bytes(found)
+    open_source(access).read(extent, content.extend)
+    return bytes(content)
 
 
 def test_path_style_names_the_bucket_in_the_path(store: Store) -> None:

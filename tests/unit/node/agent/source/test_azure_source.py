@@ -38,18 +38,20 @@ class Store:
         request.wfile.write(self.body)
 
     def read(self, piece: Extent = PIECE, **access: Any) -> bytes:
-        made = SourceAccess(uri="az://pictures/cats/data", options={"endpoint": self.endpoint}, **access)
-        found = bytearray()
-        open_source(made).read(piece, found.extend)
-        return bytes(found)
+        source_access = SourceAccess(
+            uri="az://pictures/cats/data", options={"endpoint": self.endpoint}, **access
+        )
+        content = bytearray()
+        open_source(source_access).read(piece, content.extend)
+        return bytes(content)
 
 
 @pytest.fixture
 def store() -> Iterator[Store]:
-    made = Store()
-    with http_store(made.answer) as address:
-        made.endpoint = f"http://{address}"
-        yield made
+    store = Store()
+    with http_store(store.answer) as address:
+        store.endpoint = f"http://{address}"
+        yield store
 
 
 def test_each_way_of_showing_credentials_stands_where_azure_looks_for_it(store: Store) -> None:
@@ -58,11 +60,11 @@ def test_each_way_of_showing_credentials_stands_where_azure_looks_for_it(store: 
     assert store.read(session_token=SIGNATURE) == b"cde"
     assert store.read(session_token="ey.J.x") == b"cde"
 
-    paths = [urlsplit(path) for path, _ in store.asked]
-    assert {each.path for each in paths} == {"/pictures/cats/data/a%25b%20c"}
-    assert [each.query for each in paths] == ["", "", SIGNATURE, ""]
-    shown = [headers.get("Authorization", "").partition(":")[0] for _, headers in store.asked]
-    assert shown == ["", "SharedKey pictures", "", "Bearer ey.J.x"]
+    paths = [urlsplit(url) for url, _ in store.asked]
+    assert {url.path for url in paths} == {"/pictures/cats/data/a%25b%20c"}
+    assert [url.query for url in paths] == ["", "", SIGNATURE, ""]
+    schemes = [headers.get("Authorization", "").partition(":")[0] for _, headers in store.asked]
+    assert schemes == ["", "SharedKey pictures", "", "Bearer ey.J.x"]
     assert all(headers["Range"] == "bytes=2-4" for _, headers in store.asked)
     assert all(headers["If-Match"] == '"0x8D"' for _, headers in store.asked)
 

@@ -16,14 +16,14 @@ SIZE = 3 << 20
 @pytest.fixture
 def cached_attributes(monkeypatch: pytest.MonkeyPatch) -> None:
     """As NFS does with close-to-open: what is known of an open file is what its opening brought."""
-    known: dict[int, os.stat_result] = {}
-    closed, looked = os.close, os.fstat
+    attributes: dict[int, os.stat_result] = {}
+    closed, real_fstat = os.close, os.fstat
 
     def fstat(file: int) -> os.stat_result:
-        return known.setdefault(file, looked(file))
+        return attributes.setdefault(file, real_fstat(file))
 
     def close(file: int) -> None:
-        known.pop(file, None)
+        attributes.pop(file, None)
         closed(file)
 
     monkeypatch.setattr(os, "fstat", fstat)

@@ -73,9 +73,9 @@ def pem(authority: trustme.CA) -> str:
 
 def read(endpoint: str, name: bytes, *, bundle: str = "") -> bytes:
     access = SourceAccess(uri="s3://pictures", options={"endpoint": endpoint}, ca_bundle=bundle)
-    found = bytearray()
-    open_source(access).read(Extent(path=name, offset=0, length=3, size=3, tag=""), found.extend)
-    return bytes(found)
+    content = bytearray()
+    open_source(access).read(Extent(path=name, offset=0, length=3, size=3, tag=""), content.extend)
+    return bytes(content)
 
 
 def count(endpoint: str, *, bundle: str = "") -> int:
@@ -103,17 +103,17 @@ def web_access(endpoint: str, bundle: str) -> SourceAccess:
 
 
 def test_a_native_cache_asks_stores_and_web_servers_of_a_trusted_authority(authority: trustme.CA) -> None:
-    bundle, found = pem(authority), bytearray()
+    bundle, content = pem(authority), bytearray()
     with store(authority.issue_cert(HOST)) as endpoint:
         bucket = SourceAccess(uri="s3://pictures", options={"endpoint": endpoint}, ca_bundle=bundle)
         for access in (bucket, web_access(endpoint, bundle)):
             asyncio.run(probe(source_of(access), path="/datasets/x"))
-        open_source(web_access(endpoint, bundle)).read(Extent(PLAIN, 0, 3, 3, ""), found.extend)
+        open_source(web_access(endpoint, bundle)).read(Extent(PLAIN, 0, 3, 3, ""), content.extend)
         with pytest.raises(SourceFailureError, match="certificate is not trusted"):
-            open_source(web_access(endpoint, "")).read(Extent(PLAIN, 0, 3, 3, ""), found.extend)
+            open_source(web_access(endpoint, "")).read(Extent(PLAIN, 0, 3, 3, ""), content.extend)
         with pytest.raises(SourceError, match=r"not trusted.*Check the host in spec\.source\.uri"):
             asyncio.run(probe(source_of(web_access(endpoint, "")), path="/datasets/x"))
-    assert bytes(found) == b"abc"
+    assert bytes(content) == b"abc"
 
 
 def certificates(authority: trustme.CA) -> dict[str, tuple[trustme.LeafCert, str, str]]:
@@ -132,8 +132,8 @@ def certificates(authority: trustme.CA) -> dict[str, tuple[trustme.LeafCert, str
 def test_an_agent_says_what_is_wrong_with_a_certificate(
     authority: trustme.CA, kind: str, name: bytes
 ) -> None:
-    certificate, bundle, said = certificates(authority)[kind]
-    with store(certificate) as endpoint, pytest.raises(SourceFailureError, match=said) as failure:
+    certificate, bundle, message = certificates(authority)[kind]
+    with store(certificate) as endpoint, pytest.raises(SourceFailureError, match=message) as failure:
         read(endpoint, name, bundle=bundle)
     assert "certificate is not trusted" in str(failure.value)
     assert "caBundle" in str(failure.value)
@@ -142,8 +142,8 @@ def test_an_agent_says_what_is_wrong_with_a_certificate(
 
 @pytest.mark.parametrize("kind", ["unknown authority", "another authority", "another host", "expired"])
 def test_a_listing_says_what_is_wrong_with_a_certificate(authority: trustme.CA, kind: str) -> None:
-    certificate, bundle, said = certificates(authority)[kind]
-    with store(certificate) as endpoint, pytest.raises(SourceError, match=said) as failure:
+    certificate, bundle, message = certificates(authority)[kind]
+    with store(certificate) as endpoint, pytest.raises(SourceError, match=message) as failure:
         count(endpoint, bundle=bundle)
     assert "certificate of the endpoint is not trusted" in str(failure.value)
     assert "caBundle" in str(failure.value)

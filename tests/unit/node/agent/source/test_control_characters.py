@@ -51,17 +51,17 @@ class Store:
 
 @pytest.fixture
 def store() -> Iterator[Store]:
-    made = Store()
-    with http_store(made.answer_and_end) as address:
-        made.access = access_to(address)
-        yield made
+    store = Store()
+    with http_store(store.answer_and_end) as address:
+        store.access = access_to(address)
+        yield store
 
 
 def read(store: Store, *, offset: int, length: int) -> bytes:
-    found = bytearray()
+    content = bytearray()
     extent = Extent(path=b"a\nb", offset=offset, length=length, size=len(CONTENT), tag='"a"')
-    open_source(store.access).read(extent, found.extend)
-    return bytes(found)
+    open_source(store.access).read(extent, content.extend)
+    return bytes(content)
 
 
 def test_a_part_and_all_of_an_object_are_read(store: Store) -> None:

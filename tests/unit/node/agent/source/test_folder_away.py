@@ -65,5 +65,5 @@ def test_a_folder_that_is_not_mounted_lets_no_file_count_as_missing(tmp_path: Pa
     )
     puller.run(mount)
     state = mount.state()
-    assert {one.code for one in state.failed} == {"SourceAway"}, state
+    assert {failure.code for failure in state.failed} == {"SourceAway"}, state
     assert state.parts[0].failed_bytes == 0, "they are still to be brought"

@@ -44,23 +44,23 @@ class Store:
         request.wfile.write(body)
 
     def read(self, piece: Extent = PIECE, **access: Any) -> bytes:
-        made = SourceAccess(uri="gs://pictures/data", options={"endpoint": self.endpoint}, **access)
-        found = bytearray()
-        open_source(made).read(piece, found.extend)
-        return bytes(found)
+        source_access = SourceAccess(uri="gs://pictures/data", options={"endpoint": self.endpoint}, **access)
+        content = bytearray()
+        open_source(source_access).read(piece, content.extend)
+        return bytes(content)
 
 
 @pytest.fixture
 def store() -> Iterator[Store]:
-    made = Store()
-    with http_store(made.answer) as address:
-        made.endpoint = f"http://{address}"
-        yield made
+    store = Store()
+    with http_store(store.answer) as address:
+        store.endpoint = f"http://{address}"
+        yield store
 
 
 def decoded(part: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
-    return found
+    document: dict[str, Any] = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+    return document
 
 
 def test_a_service_account_shows_a_token_for_reading_that_its_key_has_signed(store: Store) -> None:
@@ -80,10 +80,10 @@ def test_a_service_account_shows_a_token_for_reading_that_its_key_has_signed(sto
         base64.urlsafe_b64decode(signature + "=="), f"{head}.{claims}".encode(), PKCS1v15(), SHA256()
     )
     assert decoded(head) == {"alg": "RS256", "typ": "JWT", "kid": "0123456789abcdef"}
-    said = decoded(claims)
-    assert (said["iss"], said["sub"]) == (ACCOUNT, ACCOUNT)
-    assert said["scope"] == "https://www.googleapis.com/auth/devstorage.read_only"
-    assert said["exp"] - said["iat"] == 3600
+    claim_set = decoded(claims)
+    assert (claim_set["iss"], claim_set["sub"]) == (ACCOUNT, ACCOUNT)
+    assert claim_set["scope"] == "https://www.googleapis.com/auth/devstorage.read_only"
+    assert claim_set["exp"] - claim_set["iat"] == 3600
 
 
 def test_a_public_bucket_is_asked_without_credentials_and_a_token_is_shown_as_it_is(store: Store) -> None:

@@ -42,16 +42,16 @@ class Store:
     def said(self, name: str) -> str:
         """A value that the last request carried, in its headers or in its signed query."""
         query, headers = self.asked[-1]
-        found = {key.lower(): values[0] for key, values in query.items()}
-        return headers.get(name) or found.get(name, "")
+        parameters = {key.lower(): values[0] for key, values in query.items()}
+        return headers.get(name) or parameters.get(name, "")
 
 
 @pytest.fixture
 def store() -> Iterator[Store]:
-    made = Store()
-    with http_store(made.answer) as address:
-        made.address = address
-        yield made
+    store = Store()
+    with http_store(store.answer) as address:
+        store.address = address
+        yield store
 
 
 def read(store: Store, name: bytes, *, token: str = "", account: str = "AKIAME", **options: str) -> None:
@@ -62,9 +62,9 @@ def read(store: Store, name: bytes, *, token: str = "", account: str = "AKIAME",
         secret_access_key=SECRET if account else "",
         session_token=token,
     )
-    found = bytearray()
-    open_source(access).read(Extent(path=name, offset=0, length=3, size=3, tag='"1"'), found.extend)
-    assert bytes(found) == b"abc"
+    content = bytearray()
+    open_source(access).read(Extent(path=name, offset=0, length=3, size=3, tag='"1"'), content.extend)
+    assert bytes(content) == b"abc"
 
 
 @pytest.mark.parametrize("name", [PLAIN, ODD])

@@ -40,10 +40,10 @@ class Store:
 
 @pytest.fixture
 def store() -> Iterator[Store]:
-    made = Store()
-    with http_store(made.answer) as address:
-        made.access = access_to(address)
-        yield made
+    store = Store()
+    with http_store(store.answer) as address:
+        store.access = access_to(address)
+        yield store
 
 
 # One with a control character is asked for without the client library.
@@ -51,10 +51,10 @@ NAMES = pytest.mark.parametrize("name", [b"a", b"a\nb"])
 
 
 def read(store: Store, name: bytes, *, length: int = 100, listed: str = LISTED) -> bytes:
-    found = bytearray()
+    content = bytearray()
     extent = Extent(path=name, offset=0, length=length, size=len(CONTENT), tag=known_tag(listed))
-    open_source(store.access).read(extent, found.extend)
-    return bytes(found)
+    open_source(store.access).read(extent, content.extend)
+    return bytes(content)
 
 
 @NAMES

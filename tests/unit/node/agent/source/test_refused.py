@@ -32,10 +32,10 @@ class Store:
 
 @pytest.fixture
 def store() -> Iterator[Store]:
-    made = Store()
-    with http_store(made.answer) as address:
-        made.access = access_to(address)
-        yield made
+    store = Store()
+    with http_store(store.answer) as address:
+        store.access = access_to(address)
+        yield store
 
 
 @pytest.mark.parametrize("name", [b"a", b"a\nb"])  # the second is asked for without the client library

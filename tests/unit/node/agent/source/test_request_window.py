@@ -32,16 +32,16 @@ class Source:
 
 def read(source: Source, window: RequestWindow | None = None) -> tuple[bytes, list[float]]:
     """What a patient reader gives of it, and its pauses."""
-    pauses, found = list[float](), bytearray()
-    PatientReader(source, window or RequestWindow(16), sleep=pauses.append).read(EXTENT, found.extend)
-    return bytes(found), pauses
+    pauses, content = list[float](), bytearray()
+    PatientReader(source, window or RequestWindow(16), sleep=pauses.append).read(EXTENT, content.extend)
+    return bytes(content), pauses
 
 
 @pytest.mark.parametrize("status", [0, 429, 500, 503, 504])
 def test_a_request_without_an_answer_is_made_again_after_pauses_that_grow_and_differ(status: int) -> None:
     source = Source(unanswered("no", status=status), unanswered("no", status=status), b"abc")
-    found, pauses = read(source)
-    assert (found, source.asked) == (b"abc", 3)
+    content, pauses = read(source)
+    assert (content, source.asked) == (b"abc", 3)
     assert 0.025 <= pauses[0] <= 0.05 <= pauses[1] <= 0.1
     assert len({read(Source(unanswered("no"), b"abc"))[1][0] for _ in range(9)}) == 9
 
@@ -143,10 +143,10 @@ def test_no_more_requests_are_made_than_the_window_has_and_programs_do_not_wait_
 @pytest.mark.parametrize(("share", "least"), [(0.01, 0.95), (0.05, 0.8)])
 def test_single_refusals_leave_most_of_the_window(share: float, least: float) -> None:
     """By rounds of as many requests as are made at a time: the mean of what is asked for, over sixteen."""
-    rng, window, asked, rounds = random.Random(7), RequestWindow(16), 0, 2_000
+    rng, window, requests, rounds = random.Random(7), RequestWindow(16), 0, 2_000
     for _ in range(rounds):
         number, size = window.round, min(window.size, 16)
-        asked += size
+        requests += size
         for _ in range(size):
             window.refused(number) if rng.random() < share else window.answered()
-    assert asked / rounds / 16 > least
+    assert requests / rounds / 16 > least

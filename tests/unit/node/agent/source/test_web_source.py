@@ -39,11 +39,11 @@ def server() -> Iterator[WebServer]:
 
 
 def reader(server: WebServer, **access: Any) -> WebReader:
-    made = open_source(
+    reader = open_source(
         SourceAccess(uri=f"{server.origin}/data", options={"endpoint": server.origin}, **access)
     )
-    assert isinstance(made, WebReader)
-    return made
+    assert isinstance(reader, WebReader)
+    return reader
 
 
 def etag(content: bytes) -> str:
@@ -68,9 +68,9 @@ def extent(
 
 
 def read(source: WebReader, piece: Extent) -> bytes:
-    found = bytearray()
-    source.read(piece, found.extend)
-    return bytes(found)
+    content = bytearray()
+    source.read(piece, content.extend)
+    return bytes(content)
 
 
 def pieces(content: bytes) -> list[Extent]:
@@ -85,8 +85,8 @@ def test_pieces_that_many_threads_read_make_the_file(server: WebServer, ranges: 
     server.ranges = ranges
     source = reader(server)
     with ThreadPoolExecutor(8) as threads:
-        found = list(threads.map(lambda piece: read(source, piece), pieces(LARGE)))
-    assert b"".join(found) == LARGE
+        parts = list(threads.map(lambda piece: read(source, piece), pieces(LARGE)))
+    assert b"".join(parts) == LARGE
 
 
 def test_a_server_without_ranges_sends_a_file_about_once(server: WebServer) -> None:
@@ -116,8 +116,8 @@ def test_a_node_with_every_second_piece_has_a_file_sent_about_once(
     source = reader(server)
     mine = pieces(LARGE)[first::2]
     with ThreadPoolExecutor(threads) as pool:
-        found = list(pool.map(lambda piece: read(source, piece), mine))
-    assert found == [LARGE[piece.offset : piece.offset + piece.length] for piece in mine]
+        parts = list(pool.map(lambda piece: read(source, piece), mine))
+    assert parts == [LARGE[piece.offset : piece.offset + piece.length] for piece in mine]
     if threads == 1:  # several may wait for a processor longer than for each other
         assert len(server.asked) == 2, "the answer that shows that ranges are not taken, and one more"
 
@@ -197,14 +197,14 @@ def test_refusals_say_what_the_server_said_and_nothing_secret(server: WebServer)
 
 
 def test_redirections_lead_only_where_rules_and_addresses_let_them(server: WebServer) -> None:
-    with web_server(WebServer(files={"data/small": b"12345", "x": b"12345"})) as other:
+    with web_server(WebServer(files={"data/small": b"12345", "x": b"12345"})) as elsewhere:
         access = SourceAccess(
             uri=f"{server.origin}/data", options={"endpoint": server.origin}, session_token="token-of-mine"
         )
         small = extent(b"12345", "small")
         for target, words in (
-            (f"{other.origin}/data/small", "no TLS and no rule"),
-            (f"https://127.0.0.1:{other.port}/data/small", "no host of the internet"),
+            (f"{elsewhere.origin}/data/small", "no TLS and no rule"),
+            (f"https://127.0.0.1:{elsewhere.port}/data/small", "no host of the internet"),
             ("https://metadata.svc/x", "no host of the internet"),
             ("https://localhost.example.invalid/x", "has no address"),
             ("file:///etc/passwd", "no address"),
@@ -213,16 +213,16 @@ def test_redirections_lead_only_where_rules_and_addresses_let_them(server: WebSe
             server.redirects["/data/small"] = target
             with pytest.raises(SourceFailureError, match=words):
                 read(WebReader(access), small)
-        assert not other.asked
-        server.redirects["/data/small"] = f"{other.origin}/x"
+        assert not elsewhere.asked
+        server.redirects["/data/small"] = f"{elsewhere.origin}/x"
         allowed = SourceAccess(
             uri=access.uri,
             options=access.options,
             session_token=access.session_token,
-            redirects=(other.origin,),
+            redirects=(elsewhere.origin,),
         )
         assert read(WebReader(allowed), small) == b"12345"
-        assert not any("Authorization" in headers for _, _, headers in other.asked)
+        assert not any("Authorization" in headers for _, _, headers in elsewhere.asked)
         # On the server itself a file may have moved, and the token is shown there.
         server.redirects["/data/small"] = "/data/moved"
         server.files["data/moved"] = b"12345"
@@ -263,11 +263,11 @@ def test_threads_of_one_reader_do_not_mix_files(server: WebServer) -> None:
 
     def load(name: str) -> None:
         content = contents[name]
-        found = b"".join(
+        loaded = b"".join(
             read(source, extent(content, name, offset=offset, length=min(50_000, len(content) - offset)))
             for offset in range(0, len(content), 50_000)
         )
-        if found != content:
+        if loaded != content:
             wrong.append(name)
 
     threads = [threading.Thread(target=load, args=(name,)) for name in contents]

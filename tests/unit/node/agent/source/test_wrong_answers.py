@@ -42,18 +42,18 @@ class Store:
             request.send_header("Content-Length", "0")
             request.end_headers()
             return
-        asked = request.headers.get("Range")
-        first, _, last = (asked or "bytes=0-99").removeprefix("bytes=").partition("-")
+        byte_range = request.headers.get("Range")
+        first, _, last = (byte_range or "bytes=0-99").removeprefix("bytes=").partition("-")
         begin, end = int(first) - self.shift, int(last) - self.shift
         part = CONTENT[begin : end + 1]
         headers: dict[str, str | None] = {
             "Content-Length": str(len(part)),
             "Last-Modified": "Sun, 22 Nov 2026 10:00:00 GMT",
             "ETag": LISTED,
-            **({"Content-Range": f"bytes {begin}-{end}/100"} if asked else {}),
+            **({"Content-Range": f"bytes {begin}-{end}/100"} if byte_range else {}),
             **self.headers,
         }
-        request.send_response(self.status or (206 if asked else 200))
+        request.send_response(self.status or (206 if byte_range else 200))
         for name, value in headers.items():
             if value is not None:
                 request.send_header(name, value)
@@ -63,10 +63,10 @@ class Store:
 
 @pytest.fixture
 def store() -> Iterator[Store]:
-    made = Store()
-    with http_store(made.answer) as address:
-        made.access = access_to(address)
-        yield made
+    store = Store()
+    with http_store(store.answer) as address:
+        store.access = access_to(address)
+        yield store
 
 
 PLAIN, ODD = b"a", b"a\nb"  # the second is asked for without the client library
@@ -76,10 +76,10 @@ NAMES = pytest.mark.parametrize("name", [PLAIN, ODD])
 def read(
     reader: SourceReader, name: bytes, *, offset: int = 0, length: int = 100, tag: str = LISTED
 ) -> bytes:
-    found = bytearray()
+    content = bytearray()
     extent = Extent(path=name, offset=offset, length=length, size=len(CONTENT), tag=tag)
-    reader.read(extent, found.extend)
-    return bytes(found)
+    reader.read(extent, content.extend)
+    return bytes(content)
 
 
 @NAMES
@@ -157,18 +157,18 @@ def test_all_of_an_object_needs_no_word_of_where_it_begins(
 
 
 def test_another_part_that_was_packed_on_its_way_is_asked_for_as_it_is_stored(store: Store) -> None:
-    asked: list[str] = []
+    encodings: list[str] = []
     plainly = store.answer
 
     def answer(request: BaseHTTPRequestHandler) -> None:
-        asked.append(request.headers["Accept-Encoding"])
-        packs = asked[-1] == "gzip"
+        encodings.append(request.headers["Accept-Encoding"])
+        packs = encodings[-1] == "gzip"
         store.shift, store.headers = (10, {"Content-Encoding": "gzip"}) if packs else (0, {})
         plainly(request)
 
     with http_store(answer) as address:
         assert read(open_source(access_to(address)), ODD, offset=20, length=20) == CONTENT[20:40]
-    assert asked == ["gzip", "identity"]
+    assert encodings == ["gzip", "identity"]
 
 
 @pytest.mark.parametrize("time", ["yesterday", "Sun, 99 Nov 2026 10:00:00 GMT", "1 Jan 1 0:0:0 +" + "9" * 99])

@@ -62,13 +62,13 @@ class Master(ExportedFiles):
 
     async def find(self, path: str) -> ExportedFile | None:
         self._answer()
-        found = self.files.get(path)
-        if found is None:
+        file = self.files.get(path)
+        if file is None:
             return None
-        here = found.block in self.worker_blocks()
-        others = found.workers - {"here"}
-        age = self.clock() - self.made[path] if path in self.made else found.age_seconds
-        return found._replace(workers=others | ({"here"} if here else set()), age_seconds=age)
+        is_here = file.block in self.worker_blocks()
+        elsewhere = file.workers - {"here"}
+        age = self.clock() - self.made[path] if path in self.made else file.age_seconds
+        return file._replace(workers=elsewhere | ({"here"} if is_here else set()), age_seconds=age)
 
     async def create(self, path: str, *, tag: str, instead: bool) -> int:
         self._answer()
@@ -198,10 +198,10 @@ async def test_what_is_here_is_exported_and_what_leaves_is_taken_back(
 ) -> None:
     await world.settle()
     assert world.exported() == FILES
-    made = world.master.next_block
+    next_block = world.master.next_block
     world.start()
     await world.settle()
-    assert world.master.next_block == made, "the next process finds all of it exported"
+    assert world.master.next_block == next_block, "the next process finds all of it exported"
 
     world.drop("03.bin")
     await world.settle()
@@ -220,9 +220,9 @@ async def test_a_file_that_another_node_has_exported_gets_one_more_place_and_los
     world.hold("05.bin")
     await world.settle()
     assert world.exported() == FILES
-    found = await world.master.find(path)
-    assert found is not None
-    assert found.workers == {"here", "other"}
+    exported = await world.master.find(path)
+    assert exported is not None
+    assert exported.workers == {"here", "other"}
 
 
 async def test_a_lost_journal_is_filled_again_and_no_old_id_is_left_before(world: World) -> None:
@@ -241,8 +241,8 @@ async def test_what_is_open_keeps_no_id_of_a_lost_journal(world: World, again: b
     held = max(file.block for file in world.master.files.values())
     world.worker.open.add(held)
     world.master.forget_all("second")
-    other = f"{MOUNT}/of another node"
-    world.master.files[other] = ExportedFile(held, 100, "tag", True, 60.0, frozenset({"other"}))
+    foreign = f"{MOUNT}/of another node"
+    world.master.files[foreign] = ExportedFile(held, 100, "tag", True, 60.0, frozenset({"other"}))
     world.master.next_block = held
     await world.settle(2 * QUIET_SECONDS)
     assert world.worker.blocks() == {held}, "nothing gets an id before all have lost theirs"
@@ -252,9 +252,9 @@ async def test_what_is_open_keeps_no_id_of_a_lost_journal(world: World, again: b
         assert world.worker.blocks() == {held}
     world.worker.open.clear()
     await world.settle(200.0)
-    found = await world.master.find(other)
-    assert found is not None
-    assert found.workers == {"other"}
+    exported = await world.master.find(foreign)
+    assert exported is not None
+    assert exported.workers == {"other"}
     assert world.exported() == FILES
 
 

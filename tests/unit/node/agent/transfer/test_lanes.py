@@ -64,7 +64,7 @@ class Pullers:
 
     def mounts(self, count: int, *, peers: int = 0) -> list[MountWork]:
         """Mounts of which everything is missing, to be read from the source or from so many peers."""
-        found = []
+        mounts = []
         offered = [
             Peer(node=f"node-{number}", address="127.0.0.1:1", slots=ALL_SLOTS) for number in range(peers)
         ]
@@ -84,8 +84,8 @@ class Pullers:
                 mount.source.reader = None
             else:
                 mount.source.read_by(Source())
-            found.append(mount)
-        return found
+            mounts.append(mount)
+        return mounts
 
 
 @pytest.fixture(scope="module")
@@ -97,11 +97,13 @@ def version(tmp_path_factory: pytest.TempPathFactory) -> Version:
 
 @pytest.fixture
 async def pullers(version: Version) -> AsyncIterator[Pullers]:
-    made = Pullers(version)
-    yield made
-    made.sources.may_end.set()
-    made.peers.may_end.set()
-    await eventually_async(lambda: made.lanes._source_threads == made.lanes._peer_threads == 0, deadline=60)
+    pullers = Pullers(version)
+    yield pullers
+    pullers.sources.may_end.set()
+    pullers.peers.may_end.set()
+    await eventually_async(
+        lambda: pullers.lanes._source_threads == pullers.lanes._peer_threads == 0, deadline=60
+    )
 
 
 async def test_a_hundred_mounts_have_no_more_threads_than_the_bound_and_all_get_a_turn(
@@ -148,11 +150,11 @@ async def test_a_process_without_threads_counts_none_and_starts_them_when_there_
     pullers: Pullers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mounts = pullers.mounts(3)
-    start, left = threading.Thread.start, [5]
+    start, threads_left = threading.Thread.start, [5]
 
     def refused(thread: threading.Thread) -> None:
-        left[0] -= 1
-        if left[0] < 0:
+        threads_left[0] -= 1
+        if threads_left[0] < 0:
             raise RuntimeError("can't start new thread")
         start(thread)
 
@@ -179,7 +181,7 @@ async def test_a_process_without_threads_counts_none_and_starts_them_when_there_
 def test_mounts_with_fewest_threads_go_first_and_some_are_kept_for_those_without_any(
     wanted: dict[str, int], running: dict[str, int], total: int, granted: dict[str, int], crowded: bool
 ) -> None:
-    found = lanes_to_start(
+    lanes = lanes_to_start(
         lanes_by_mount=wanted, running=running, total=total, bound=LaneBound(most=8, shared=6)
     )
-    assert (dict(found.of), found.crowded) == (granted, crowded)
+    assert (dict(lanes.of), lanes.crowded) == (granted, crowded)

@@ -65,7 +65,7 @@ class World:
         content = FILES[name]
         end = len(content) if length is None else offset + length
         (block,) = manifest.blocks_of(file)
-        wanted = SourceWanted(
+        read = SourceWanted(
             mount=MOUNT,
             path=name.encode(),
             block=int(manifest.block_ids[block]),
@@ -74,7 +74,7 @@ class World:
             size=len(content),
             tag=manifest.tag(file) if tag is None else tag,
         )
-        self.fills.keep(self.mount, wanted, memoryview(content[offset:end]))
+        self.fills.keep(self.mount, read, memoryview(content[offset:end]))
         self.disk.names.wait()
 
     def read_parts(self, name: str, *parts: int) -> None:
@@ -244,7 +244,7 @@ def test_so_many_blocks_are_put_together_at_once_and_no_more(tmp_path: Path) -> 
     for part in (0, 1):
         begin = part * PART_BYTES
         for file in range(len(manifest)):
-            wanted = SourceWanted(
+            read = SourceWanted(
                 mount=MOUNT,
                 path=manifest.file_path(file),
                 block=int(manifest.block_ids[file]),
@@ -253,7 +253,7 @@ def test_so_many_blocks_are_put_together_at_once_and_no_more(tmp_path: Path) -> 
                 size=len(content),
                 tag=manifest.tag(file),
             )
-            world.fills.keep(world.mount, wanted, memoryview(content[begin : begin + PART_BYTES]))
+            world.fills.keep(world.mount, read, memoryview(content[begin : begin + PART_BYTES]))
     world.disk.names.wait()
     assert sorted(world.kept) == names[:MOST_OPEN]
 

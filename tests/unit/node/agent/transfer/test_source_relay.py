@@ -40,8 +40,8 @@ def relay(source: SourceState) -> SourceRelay:
 
 
 def test_a_piece_of_a_file_is_read(relay: SourceRelay) -> None:
-    with relay.read(wanted(b"file", offset=5)) as found:
-        assert found == bytes(range(5, 15))
+    with relay.read(wanted(b"file", offset=5)) as piece:
+        assert piece == bytes(range(5, 15))
 
 
 @pytest.mark.parametrize(
@@ -71,13 +71,13 @@ def test_a_path_that_leads_out_of_the_mount_is_no_request(path: bytes) -> None:
 
 
 def test_pieces_that_are_too_large_or_negative_are_no_requests() -> None:
-    for asked in (
+    for request in (
         wanted(b"a", length=frames.LARGEST_SOURCE + 1),
         wanted(b"a", length=-1),
         wanted(b"a", offset=-1),
     ):
         with pytest.raises(FrameError):
-            frames.parse_source_wanted(frames.source_request(asked)[frames.REQUEST.size :])
+            frames.parse_source_wanted(frames.source_request(request)[frames.REQUEST.size :])
     with pytest.raises(FrameError):
         frames.parse_source_wanted(b"nonsense")
 
@@ -89,8 +89,8 @@ def test_a_read_on_demand_goes_ahead_of_a_load_that_has_used_up_the_rate(
     source.limit.set(1_000)
     source.limit.take(1_000_000)  # a quarter of an hour
     began = time.monotonic()
-    with relay.read(wanted(b"file", offset=5)) as found:
-        assert found == bytes(range(5, 15))
+    with relay.read(wanted(b"file", offset=5)) as piece:
+        assert piece == bytes(range(5, 15))
     assert time.monotonic() - began < 5
 
 
@@ -114,28 +114,28 @@ def test_pieces_that_slow_readers_have_not_taken_count_as_held(source: SourceSta
     def gone() -> None:
         raise BrokenPipeError
 
-    asked = [
+    requests = [
         wanted(b"large", offset=number * piece, length=piece, size=IN_FLIGHT_BYTES * 2) for number in range(9)
     ]
     with ExitStack() as slow:
-        for one in asked[:8]:
-            slow.enter_context(relay.read(one, waiting=gone))
+        for request in requests[:8]:
+            slow.enter_context(relay.read(request, waiting=gone))
         with pytest.raises(BrokenPipeError):  # it has to wait
-            slow.enter_context(relay.read(asked[8], waiting=gone))
-    with relay.read(asked[8], waiting=gone) as found:
-        assert len(found) == piece
+            slow.enter_context(relay.read(requests[8], waiting=gone))
+    with relay.read(requests[8], waiting=gone) as content:
+        assert len(content) == piece
 
 
 def test_a_piece_whose_asker_went_while_it_was_sent_is_kept_and_the_source_not_asked_again(
     source: SourceState,
 ) -> None:
-    kept: list[tuple[SourceWanted, bytes]] = []
+    pieces: list[tuple[SourceWanted, bytes]] = []
     relay = SourceRelay(
         source={MOUNT: source}.get,
         stopped=threading.Event(),
-        keep=lambda asked, piece: kept.append((asked, bytes(piece))),
+        keep=lambda asked, piece: pieces.append((asked, bytes(piece))),
     )
-    asked = wanted(b"file", offset=5)
-    with pytest.raises(BrokenPipeError), relay.read(asked):
+    request = wanted(b"file", offset=5)
+    with pytest.raises(BrokenPipeError), relay.read(request):
         raise BrokenPipeError
-    assert kept == [(asked, bytes(range(5, 15)))]
+    assert pieces == [(request, bytes(range(5, 15)))]

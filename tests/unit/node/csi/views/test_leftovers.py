@@ -15,11 +15,11 @@ from tdcs.node.csi.views.view_folders import STAGING
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """The folder of a dataset whose last version went a while ago."""
-    made = tmp_path / "caches" / "default" / "views" / "datasets%2Fpictures"
-    made.mkdir(parents=True)
-    (made.parent / STAGING).mkdir()
-    rest(made)
-    return made
+    folder = tmp_path / "caches" / "default" / "views" / "datasets%2Fpictures"
+    folder.mkdir(parents=True)
+    (folder.parent / STAGING).mkdir()
+    rest(folder)
+    return folder
 
 
 def rest(folder: Path, *, seconds: float = QUIET_SECONDS + 5) -> None:

@@ -93,18 +93,18 @@ async def test_a_damaged_list_is_not_used_and_replaced(world: World) -> None:
 async def test_callers_at_the_same_time_share_one_question(world: World) -> None:
     await world.mount()
     await world.load()
-    asked = itertools.count()
+    questions = itertools.count()
 
     async def count(operation: object) -> None:
         if getattr(operation, "name", "") == "versions":
-            next(asked)
+            next(questions)
             await asyncio.sleep(0)
 
     world.engine.before = count
     trees = await asyncio.gather(*(world.opened() for _ in range(20)))
 
     assert len(set(trees)) == 1
-    assert next(asked) == 1
+    assert next(questions) == 1
 
 
 @pytest.mark.failure_mode("kubelet-gives-up-call")

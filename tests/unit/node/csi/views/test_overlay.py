@@ -232,8 +232,8 @@ async def test_two_volumes_that_come_at_once_find_out_together(tmp_path: Path) -
         views = tmp_path / f"views-{turn}"
         datasets = [DatasetFolder(path=str(views / name)) for name in "abcd"]
         support = OverlaySupport(enabled=True)
-        await asyncio.gather(*(support.look(each) for each in datasets))
-        assert [support.merged(each, version="v") for each in datasets] == [True] * 4
+        await asyncio.gather(*(support.look(dataset) for dataset in datasets))
+        assert [support.merged(dataset, version="v") for dataset in datasets] == [True] * 4
         assert os.listdir(views) == []
 
 
@@ -269,11 +269,11 @@ async def test_a_version_stays_in_the_form_in_which_it_was_made(
     dataset = DatasetFolder(path=str(tmp_path / "views/d"))
     for folder in made:
         (tmp_path / "views/d/v" / folder).mkdir(parents=True)
-    for wanted in (False, True):
-        support = OverlaySupport(enabled=wanted)
+    for enabled in (False, True):
+        support = OverlaySupport(enabled=enabled)
         await support.look(dataset)
         assert support.merged(dataset, version="v") == ("tree" in made)
-        assert support.merged(dataset, version="another") == wanted
+        assert support.merged(dataset, version="another") == enabled
 
 
 async def test_a_tree_of_a_kernel_that_had_overlays_is_not_shown_on_one_that_has_none(
@@ -288,13 +288,13 @@ async def test_a_tree_of_a_kernel_that_had_overlays_is_not_shown_on_one_that_has
 
 async def test_what_a_killed_process_left_of_its_trial_is_in_nobodys_way(tmp_path: Path) -> None:
     views = tmp_path / "views"
-    left = views / ".overlay-trial"
-    tree, data, point = (left / part for part in ("tree", "data", "shown"))
+    trial = views / ".overlay-trial"
+    tree, data, point = (trial / part for part in ("tree", "data", "shown"))
     for folder in (tree, data, point):
         folder.mkdir(parents=True)
     make_placeholder(os.fsencode(tree / "file"), number=7, length=4, mode=0o444)
     below = os.open(data, os.O_PATH)
-    ShownFolder(version=str(left), tree=str(tree), merged=True, point=str(point)).show(
+    ShownFolder(version=str(trial), tree=str(tree), merged=True, point=str(point)).show(
         data=below, device="trial"
     )
     os.close(below)

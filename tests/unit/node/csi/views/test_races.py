@@ -40,10 +40,10 @@ async def test_a_block_that_comes_while_the_blocks_are_looked_at_is_not_missed(
     look = store.scan
 
     def scan(*, manifest: Manifest, kinds: Kinds) -> PlannedBlocks:
-        found = look(manifest=manifest, kinds=kinds)
+        scan_result = look(manifest=manifest, kinds=kinds)
         put_blocks(world.tier, {ids["train/1.jpg"]: b"111"})
         age(world.tier / names.AGENT_SPOOL, 50)
-        return found
+        return scan_result
 
     monkeypatch.setattr(store, "scan", scan)
     await view.complete()
@@ -63,14 +63,14 @@ def test_a_process_that_is_killed_while_it_makes_a_placeholder_leaves_no_file_of
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int
 ) -> None:
     """Such a file would be taken for one of the source's, and read as zeros."""
-    path, left = tmp_path / "file", [calls]
+    path, calls_left = tmp_path / "file", [calls]
 
     def dying(name: str) -> object:
         real = getattr(os, name)
 
         def call(*args: object, **others: object) -> object:
-            left[0] -= 1
-            if not left[0]:
+            calls_left[0] -= 1
+            if not calls_left[0]:
                 raise KilledError
             return real(*args, **others)
 

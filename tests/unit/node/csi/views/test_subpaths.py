@@ -31,8 +31,8 @@ def subpath(
 
 def renewed(*mounts: MountLine) -> tuple[set[str], set[str]]:
     """The points of what is renewed, and of what is in that."""
-    found = outdated(mounts=mounts, pods=PODS, version="/v1", device="0:2")
-    return {part.point for part in found.renewable}, {part.point for part in found.nested}
+    parts = outdated(mounts=mounts, pods=PODS, version="/v1", device="0:2")
+    return {part.point for part in parts.renewable}, {part.point for part in parts.nested}
 
 
 def point(number: int, *, pod: str = "a") -> str:

@@ -59,9 +59,9 @@ def disk(tmp_path: Path) -> ViewDisk:
 def test_each_file_has_the_form_that_its_blocks_allow(disk: ViewDisk) -> None:
     disk.follow()
 
-    here = disk.root / "d/here"
-    assert here.read_text() == "here"
-    assert here.stat().st_ino == (disk.tier / names.AGENT_SPOOL / str(HERE)).stat().st_ino
+    file = disk.root / "d/here"
+    assert file.read_text() == "here"
+    assert file.stat().st_ino == (disk.tier / names.AGENT_SPOOL / str(HERE)).stat().st_ino
     assert is_placeholder(disk.root / "d/away")
     assert is_placeholder(disk.root / "parts")
     assert (disk.root / "d/e/empty").read_bytes() == b""
@@ -89,10 +89,10 @@ def test_a_block_that_comes_replaces_the_way_to_the_client(disk: ViewDisk) -> No
 
 @pytest.mark.failure_mode("block-of-another-file", "cache-recreated-under-pods")
 def test_a_file_that_says_that_it_is_another_one_is_not_linked(disk: ViewDisk) -> None:
-    other = manifest_of(listed("another", 4))
+    manifest = manifest_of(listed("another", 4))
     facts = FactsStore(str(disk.tier))
     block = str(disk.tier / names.AGENT_SPOOL / str(HERE))
-    facts.write(block, FileFacts(identity_of(other, 0), 4, 0))
+    facts.write(block, FileFacts(identity_of(manifest, 0), 4, 0))
     disk.follow()
     assert is_placeholder(disk.root / "d/here"), "two blocks have one id"
 
@@ -260,9 +260,9 @@ def test_names_of_all_kinds_have_links_and_placeholders(tmp_path: Path) -> None:
     disk.follow()
 
     for number, name in enumerate(STRANGE):
-        shown = disk.root / name
-        assert is_placeholder(shown) == bool(number % 2)
-        assert number % 2 or shown.read_text() == str(number)
+        link = disk.root / name
+        assert is_placeholder(link) == bool(number % 2)
+        assert number % 2 or link.read_text() == str(number)
 
 
 @pytest.mark.failure_mode("node-power-lost-with-lying-disk")
@@ -311,10 +311,10 @@ def test_no_pod_reads_what_a_loss_of_power_has_damaged(tmp_path: Path, large: bo
     manifest = version.manifest
 
     def started() -> AgentDisk:
-        found = AgentDisk(tmp_path / "tier")
-        found.prepare()
-        make_ready(found)
-        return found
+        disk = AgentDisk(tmp_path / "tier")
+        disk.prepare()
+        make_ready(disk)
+        return disk
 
     def bring(agent: AgentDisk) -> None:
         for number, block in enumerate(manifest.block_ids.tolist()):
@@ -336,17 +336,17 @@ def test_no_pod_reads_what_a_loss_of_power_has_damaged(tmp_path: Path, large: bo
     bring(agent)
     node = ViewDisk(tmp_path / "tier", manifest)
     node.follow()
-    shown = node.root / "file"
-    assert shown.read_bytes() == content
-    shown.chmod(0o644)
-    with shown.open("r+b") as opened:
+    file = node.root / "file"
+    assert file.read_bytes() == content
+    file.chmod(0o644)
+    with file.open("r+b") as opened:
         opened.write(bytes(100))
     (tmp_path / "tier" / names.AGENT_BOOT).write_text("of the run of the kernel that ended without power\n")
 
     agent = started()
     node.reopened()
     node.follow()
-    assert is_placeholder(shown), "it is read from others"
+    assert is_placeholder(file), "it is read from others"
 
     def brings() -> bool:
         try:
@@ -357,8 +357,8 @@ def test_no_pod_reads_what_a_loss_of_power_has_damaged(tmp_path: Path, large: bo
 
     eventually(brings, deadline=60)
     node.follow()
-    assert shown.read_bytes() == content
-    assert not is_placeholder(shown)
+    assert file.read_bytes() == content
+    assert not is_placeholder(file)
 
 
 def test_the_stamp_changes_with_every_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -371,7 +371,7 @@ def test_the_stamp_changes_with_every_block(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(time, "time_ns", lambda: now)  # it stands still: a machine may be slow
     store = Store(tiers=[str(tmp_path)], mount=PATH)
     assert store.stamp() == 0
-    seen = {0}
+    stamps = {0}
     for folder in (names.AGENT_SPOOL, names.AGENT_WHOLE):
         put_blocks(tmp_path, {HERE: b"x"}, folder=folder)
         change(folder)
@@ -379,13 +379,13 @@ def test_the_stamp_changes_with_every_block(tmp_path: Path, monkeypatch: pytest.
         os.utime(tmp_path / names.AGENT_BOOT, (1, 1))
         for second in (1, 2):
             os.utime(tmp_path / folder, (second, second))
-            assert store.stamp() == store.stamp() not in {-1, *seen}
-            seen.add(store.stamp())
+            assert store.stamp() == store.stamp() not in {-1, *stamps}
+            stamps.add(store.stamp())
     refuse_block(tmp_path, HERE)
     change(names.refused_folder(mount=PATH))
     assert store.stamp() == -1
     os.utime(tmp_path / names.refused_folder(mount=PATH), (3, 3))
-    assert store.stamp() not in {-1, *seen}
+    assert store.stamp() not in {-1, *stamps}
 
 
 def test_blocks_with_the_longest_ids_are_linked(tmp_path: Path) -> None:
