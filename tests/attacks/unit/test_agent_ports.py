@@ -88,7 +88,7 @@ async def victim(tmp_path: Path) -> AsyncIterator[Victim]:
 
 async def answers(victim: Victim, context: ssl.SSLContext | bool) -> dict[str, int]:
     """What each request to the control port is answered with; 0: the connection is refused."""
-    found = {}
+    statuses = {}
     digest = victim.version.manifest.digest
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session:
         for method, path in REQUESTS:
@@ -96,10 +96,10 @@ async def answers(victim: Victim, context: ssl.SSLContext | bool) -> dict[str, i
             body = msgspec.msgpack.encode(BODIES.get(path, []))
             try:
                 async with session.request(method, url, data=body) as answer:
-                    found[path] = answer.status
+                    statuses[path] = answer.status
             except aiohttp.ClientError:
-                found[path] = 0
-    return found
+                statuses[path] = 0
+    return statuses
 
 
 @pytest.mark.threat("agent-ports", "metrics-ports")
@@ -136,10 +136,10 @@ async def test_plain_text_is_refused_at_both_ports(victim: Victim) -> None:
 @pytest.mark.threat("agent-ports", "requests-outside-role")
 async def test_each_role_may_call_what_it_needs_and_nothing_else(victim: Victim) -> None:
     for role in Role:
-        found = await answers(victim, victim.authority.contexts(role).client())
-        allowed = {path for path, status in found.items() if status == 200}
+        statuses = await answers(victim, victim.authority.contexts(role).client())
+        allowed = {path for path, status in statuses.items() if status == 200}
         assert allowed == ALLOWED.get(role, set()), role
-        assert {status for path, status in found.items() if path not in allowed} <= {403}, role
+        assert {status for path, status in statuses.items() if path not in allowed} <= {403}, role
 
 
 async def test_a_refusal_says_which_role_may_not_call_what(victim: Victim) -> None:
@@ -160,9 +160,9 @@ async def test_blocks_are_given_to_agents_and_readers_alone(victim: Victim) -> N
                 victim.client(contexts)
             continue
         with victim.client(contexts) as client:
-            wanted = [Wanted(victim.block)]
-            client.ask(wanted)
-            (piece,) = client.pieces(wanted)
+            blocks = [Wanted(victim.block)]
+            client.ask(blocks)
+            (piece,) = client.pieces(blocks)
             assert taken(client, piece) in FILES.values()
 
 
@@ -231,14 +231,14 @@ async def test_a_connection_that_outlives_its_certificate_is_refused(
     victim: Victim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with victim.client(victim.authority.contexts(Role.READER)) as client:
-        wanted = [Wanted(victim.block)]
-        client.ask(wanted)
-        for _ in client.pieces(wanted):
+        blocks = [Wanted(victim.block)]
+        client.ask(blocks)
+        for _ in client.pieces(blocks):
             client.skip()
         monkeypatch.setattr("tdcs.node.agent.block_service.time.time", lambda: (now() + 2 * DAY).timestamp())
-        client.ask(wanted)
+        client.ask(blocks)
         with pytest.raises(FrameError):
-            list(client.pieces(wanted))
+            list(client.pieces(blocks))
 
 
 async def test_agents_and_operator_of_one_release_work_together(victim: Victim, tmp_path: Path) -> None:
@@ -273,8 +273,11 @@ async def test_the_operator_alone_has_folders_of_nodes_listed(
         source=source, path="/datasets/1f", folder=ManifestFolder(tmp_path / "listed"), agents=agents
     )
     if lists:
-        found = await listing
-        assert (found.totals.files, found.totals.block_bytes) == (len(FILES), sum(map(len, FILES.values())))
+        listed_folder = await listing
+        assert (listed_folder.totals.files, listed_folder.totals.block_bytes) == (
+            len(FILES),
+            sum(map(len, FILES.values())),
+        )
         return
     with pytest.raises(EngineUnavailableError, match="the agent of node node-1 answers 403"):
         await listing

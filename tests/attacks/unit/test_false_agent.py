@@ -78,11 +78,11 @@ class Elsewhere:
 @pytest.mark.threat("agent-answers")
 async def test_no_request_to_an_agent_is_made_at_another_place_that_it_names() -> None:
     elsewhere, redirected = Elsewhere(), list[str]()
-    async with served(elsewhere.answer) as there:
+    async with served(elsewhere.answer) as address:
 
         async def redirect(request: web.Request) -> web.StreamResponse:
             redirected.append(request.path)
-            return web.Response(status=307, headers={"Location": there + request.path})
+            return web.Response(status=307, headers={"Location": address + request.path})
 
         async with served(redirect) as url, operators_client(url) as client:
             with pytest.raises(AgentError, match="answered 307"):
@@ -98,10 +98,10 @@ async def test_no_request_to_an_agent_is_made_at_another_place_that_it_names() -
 @pytest.mark.threat("agent-answers")
 async def test_no_manifest_is_fetched_from_another_place_that_an_agent_names(tmp_path: Path) -> None:
     elsewhere = Elsewhere()
-    async with served(elsewhere.answer) as there:
+    async with served(elsewhere.answer) as address:
 
         async def redirect(request: web.Request) -> web.StreamResponse:
-            return web.Response(status=302, headers={"Location": there + request.path})
+            return web.Response(status=302, headers={"Location": address + request.path})
 
         async with served(redirect) as url, aiohttp.ClientSession() as session:
             fetcher = ManifestFetcher(folder=ManifestFolder(tmp_path), session=session)

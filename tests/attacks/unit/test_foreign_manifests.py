@@ -145,12 +145,12 @@ def test_a_manifest_that_others_put_in_its_place_is_copied_if_it_is_right(
         rename_first_file(node.given, b"x")
     Path(node.version.path).mkdir(parents=True)
     os.link(node.given, node.version.manifest)
-    found = load(node.version)
-    assert (found is not None) is right
+    manifest = load(node.version)
+    assert (manifest is not None) is right
     assert Path(node.version.manifest).exists() is right
     if right:
-        there = os.stat(node.version.manifest)
-        assert (there.st_uid, there.st_nlink) == (0, 1)
+        status = os.stat(node.version.manifest)
+        assert (status.st_uid, status.st_nlink) == (0, 1)
         assert os.stat(node.given).st_nlink == 1
 
 
@@ -173,8 +173,8 @@ def test_the_remote_read_client_maps_no_manifest_that_others_may_change(
     os.chown(node.version.manifest, owner, owner)
     os.chmod(node.version.manifest, mode)
     name, folder = f"default.{node.digest}", ReaderFolder(node.top / "reader")
-    given = Registration(number=1, cluster="default", path=PATH, manifest=node.version.manifest)
-    (folder.versions / name).write_bytes(msgspec.json.encode(given))
+    registration = Registration(number=1, cluster="default", path=PATH, manifest=node.version.manifest)
+    (folder.versions / name).write_bytes(msgspec.json.encode(registration))
     assert (OpenVersions(folder=folder, node="here").named(name) is not None) is shown
 
 
@@ -212,9 +212,9 @@ class GrowingFile(io.BufferedReader):
 @pytest.mark.threat("long-manifest")
 def test_a_manifest_that_grows_while_it_is_copied_is_copied_as_far_as_it_was_long(tmp_path: Path) -> None:
     node = Node(tmp_path)
-    with GrowingFile(io.FileIO(node.given, "r+")) as given:
-        assert version_manifests._copy(given, node.version)
-        assert given.grown <= 2
+    with GrowingFile(io.FileIO(node.given, "r+")) as file:
+        assert version_manifests._copy(file, node.version)
+        assert file.grown <= 2
     assert load(node.version) is not None
 
 
@@ -244,22 +244,23 @@ except OSError as error:
 @pytest.mark.threat("long-manifest")
 async def test_long_manifests_of_one_cache_keep_no_other_cache_waiting(tmp_path: Path) -> None:
     node = Node(tmp_path)
-    other = VolumeFolder(cluster="other", parts=VOLUME.parts)
+    other_volume = VolumeFolder(cluster="other", parts=VOLUME.parts)
     root = str(node.top / "cache")
-    given = node.top / "cache/other" / names.AGENT_MANIFESTS
-    given.mkdir(parents=True)
+    manifests_folder = node.top / "cache/other" / names.AGENT_MANIFESTS
+    manifests_folder.mkdir(parents=True)
     wrong = [hashlib.sha256(str(number).encode()).hexdigest()[:DIGEST_LENGTH] for number in range(12)]
     for digest in wrong:
-        (given / digest).touch()
-        os.truncate(given / digest, 256 << 20)
+        (manifests_folder / digest).touch()
+        os.truncate(manifests_folder / digest, 256 << 20)
     manifests = Manifests(cache_root=root, address=None)
-    folder = dataset_folder(cache_root=root, volume=other)
+    folder = dataset_folder(cache_root=root, volume=other_volume)
     copies = [
-        asyncio.create_task(manifests.of(volume=other, folder=folder, digest=digest)) for digest in wrong
+        asyncio.create_task(manifests.of(volume=other_volume, folder=folder, digest=digest))
+        for digest in wrong
     ]
     await asyncio.sleep(0)  # they are asked for first
-    found = await manifests.of(volume=VOLUME, folder=node.folder, digest=node.digest)
-    assert found.digest == node.digest
+    manifest = await manifests.of(volume=VOLUME, folder=node.folder, digest=node.digest)
+    assert manifest.digest == node.digest
     assert not any(copy.done() for copy in copies)
     for copy in copies:
         copy.cancel()

@@ -29,16 +29,16 @@ def authority() -> TestAuthority:
 
 def registry() -> CollectorRegistry:
     """One with a secret of a tenant."""
-    found = CollectorRegistry()
-    Gauge("tdcs_dataset_files", "Files.", ["dataset"], registry=found).labels("takeover-plans").set(7)
-    return found
+    registry = CollectorRegistry()
+    Gauge("tdcs_dataset_files", "Files.", ["dataset"], registry=registry).labels("takeover-plans").set(7)
+    return registry
 
 
 @pytest.fixture
 def port(authority: TestAuthority) -> Iterator[int]:
     """Where an operator serves its metrics."""
-    with serve_metrics(registry(), port=0, tls=authority.contexts(Role.OPERATOR).server) as found:
-        yield found
+    with serve_metrics(registry(), port=0, tls=authority.contexts(Role.OPERATOR).server) as port:
+        yield port
 
 
 def ask(port: int, context: ssl.SSLContext | None, *, host: str = Role.OPERATOR.host) -> tuple[int, str]:
@@ -69,9 +69,9 @@ def test_other_roles_are_told_who_may_ask(port: int, authority: TestAuthority, r
 
 def without_certificate() -> ssl.SSLContext:
     """As a curious pod has it."""
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    made.check_hostname, made.verify_mode = False, ssl.CERT_NONE
-    return made
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
 
 
 @pytest.mark.parametrize("case", ["plain", "no certificate", "another authority", "ended"])

@@ -78,13 +78,13 @@ async def operator_port(tmp_path: Path, *, role: Role = Role.OPERATOR) -> AsyncI
 
 @pytest.fixture
 async def victim(tmp_path: Path) -> AsyncIterator[Victim]:
-    async with operator_port(tmp_path) as made:
-        yield made
+    async with operator_port(tmp_path) as victim:
+        yield victim
 
 
 async def answers(victim: Victim, context: ssl.SSLContext) -> dict[str, int]:
     """What each request is answered with; 0: the connection is refused."""
-    found = {}
+    statuses = {}
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session:
         for name, (method, path, body) in REQUESTS.items():
             url = f"https://{victim.address}{path.replace('{digest}', victim.version.manifest.digest)}"
@@ -92,17 +92,17 @@ async def answers(victim: Victim, context: ssl.SSLContext) -> dict[str, int]:
                 async with session.request(
                     method, url, data=body, server_hostname=Role.OPERATOR.host
                 ) as answer:
-                    found[name] = answer.status
+                    statuses[name] = answer.status
             except aiohttp.ClientError:
-                found[name] = 0
-    return found
+                statuses[name] = 0
+    return statuses
 
 
 @pytest.mark.threat("operator-port")
 async def test_strangers_get_nothing_and_nothing_of_theirs_is_taken(victim: Victim) -> None:
     statuses = {"none": 403, "another authority's": 0, "ended": 0}
-    for who, context in strangers(victim.authority).items():
-        assert set((await answers(victim, context)).values()) == {statuses[who]}, who
+    for caller, context in strangers(victim.authority).items():
+        assert set((await answers(victim, context)).values()) == {statuses[caller]}, caller
     async with aiohttp.ClientSession() as session:
         with pytest.raises(aiohttp.ClientError):
             await session.post(f"http://{victim.address}{READ_FAILURES_PATH}", data=REQUESTS["failure"][2])
@@ -115,10 +115,10 @@ async def test_strangers_get_nothing_and_nothing_of_theirs_is_taken(victim: Vict
 @pytest.mark.threat("operator-port")
 async def test_each_role_may_ask_what_it_needs_and_nothing_else(victim: Victim) -> None:
     for role in Role:
-        found = await answers(victim, victim.authority.contexts(role).client())
-        allowed = {name for name, status in found.items() if 200 <= status < 300}
+        statuses = await answers(victim, victim.authority.contexts(role).client())
+        allowed = {name for name, status in statuses.items() if 200 <= status < 300}
         assert allowed == ALLOWED.get(role, set()), role
-        assert {status for name, status in found.items() if name not in allowed} <= {403}, role
+        assert {status for name, status in statuses.items() if name not in allowed} <= {403}, role
 
 
 @pytest.mark.threat("operator-port", "other-cache-names")
@@ -156,7 +156,7 @@ async def test_nodes_and_agents_reach_it_by_an_address_that_is_in_no_certificate
         tls=victim.authority.contexts(Role.READER).client,
     )
     await asyncio.to_thread(report.report)
-    assert [found.node for found in victim.waits] == ["a"]
+    assert [node_waits.node for node_waits in victim.waits] == ["a"]
     await fetch(victim, victim.authority.contexts(Role.AGENT), tmp_path / "fetched")
 
 
@@ -173,10 +173,10 @@ async def test_a_process_of_another_role_is_believed_by_no_one_in_the_operators_
 
 async def fetch(victim: Victim, contexts: Contexts, folder: Path) -> None:
     """As an agent does."""
-    digest, kept = victim.version.manifest.digest, ManifestFolder(folder)
+    digest, manifests = victim.version.manifest.digest, ManifestFolder(folder)
     connector = aiohttp.TCPConnector(ssl=contexts.following_client())
     async with aiohttp.ClientSession(connector=connector) as session:
         url = manifest_url(address=victim.address, digest=digest, secure=True)
-        fetcher = ManifestFetcher(folder=kept, session=session)
+        fetcher = ManifestFetcher(folder=manifests, session=session)
         await fetcher.fetch(digest=digest, urls=[url])
-    assert kept.has(digest)
+    assert manifests.has(digest)

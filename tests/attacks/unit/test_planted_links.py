@@ -74,8 +74,8 @@ class Node:
 
     def _copy_manifest(self) -> None:
         file = str(self.tier / names.AGENT_MANIFESTS / "d")
-        with open(confined_path.open_plain_file(file), "rb") as given:
-            version_manifests._copy(given, self.version)
+        with open(confined_path.open_plain_file(file), "rb") as source:
+            version_manifests._copy(source, self.version)
 
     def _tree(self) -> None:
         store = Store(tiers=[str(self.tier)], mount=PATH)
@@ -120,7 +120,7 @@ PLANTED = (
 def top(tmp_path: Path) -> Iterator[Path]:
     """A folder below which nothing stays mounted, whatever the plugin has done there."""
     yield tmp_path
-    below = [each.point for each in mountinfo.read() if each.point.startswith(f"{tmp_path}/")]
+    below = [mount.point for mount in mountinfo.read() if mount.point.startswith(f"{tmp_path}/")]
     for point in sorted(below, key=len, reverse=True):
         bind_mount.detach(target=point)
     assert not below, "the plugin has left these mounts"
@@ -139,9 +139,9 @@ def test_a_planted_link_leads_the_plugin_to_no_foreign_inode(
     before = fingerprint(node.victim)
     node.work()
     assert fingerprint(node.victim) == before
-    shown = Path(node.version.tree)
-    if shown.is_dir() and not shown.is_symlink():
-        assert not any(path.is_file() and path.read_bytes() == b"!" * 4 for path in shown.rglob("*"))
+    tree = Path(node.version.tree)
+    if tree.is_dir() and not tree.is_symlink():
+        assert not any(path.is_file() and path.read_bytes() == b"!" * 4 for path in tree.rglob("*"))
 
 
 @pytest.mark.parametrize("kernel", [True, False], ids=["openat2", "stepwise"])
@@ -154,10 +154,10 @@ def test_a_planted_link_is_named_with_what_to_do(
     node.plant("views", target="")
     with pytest.raises(OSError, match="symbolic links") as failure:
         confined_path.replace_plain_file(node.version.seen, b"")
-    said = explain_disk(failure.value, at=node.version.path)
-    assert f"a symbolic link is at {node.version.path} or above it" in said
-    assert "remove the link" in said
-    assert "full" not in said
+    message = explain_disk(failure.value, at=node.version.path)
+    assert f"a symbolic link is at {node.version.path} or above it" in message
+    assert "remove the link" in message
+    assert "full" not in message
     assert "see whether the disk of /tier is full" in explain_disk(
         OSError(errno.ENOSPC, "no room"), at="/tier"
     )
@@ -238,10 +238,10 @@ def test_what_is_shown_is_mounted_on_the_folder_that_was_looked_at(
     monkeypatch.setattr(bind_mount, form, exchanged)
     merged = form == "overlay_with_data"
     point = str(version / "shown")
-    shown = overlay.ShownFolder(version="v", tree=str(version / "tree"), merged=merged, point=point)
+    shown_folder = overlay.ShownFolder(version="v", tree=str(version / "tree"), merged=merged, point=point)
     with confined_path.plain_folder(str(version / "data")) as data:
-        shown.show(data=data, device="1")
-    mounted = [each.point for each in mountinfo.read() if each.point.startswith(f"{top}/")]
+        shown_folder.show(data=data, device="1")
+    mounted = [mount.point for mount in mountinfo.read() if mount.point.startswith(f"{top}/")]
     for point in mounted:
         bind_mount.detach(target=point)
     assert mounted == [str(version.parent / "moved" / "shown")]
@@ -266,15 +266,15 @@ def test_without_a_planted_link_the_same_work_makes_the_view(top: Path) -> None:
 
 def fingerprint(folder: Path) -> Fingerprint:
     """What of every inode below a folder a process with all rights could have changed."""
-    found: Fingerprint = {}
+    fingerprint: Fingerprint = {}
     for path in [folder, *sorted(folder.rglob("*"))]:
-        one = os.lstat(path)
+        status = os.lstat(path)
         content = path.read_bytes() if path.is_file() else b""
-        found[str(path.relative_to(folder))] = (
-            one.st_ino,
-            one.st_mode,
-            one.st_nlink,
-            one.st_mtime_ns,
+        fingerprint[str(path.relative_to(folder))] = (
+            status.st_ino,
+            status.st_mode,
+            status.st_nlink,
+            status.st_mtime_ns,
             content,
         )
-    return found
+    return fingerprint

@@ -117,11 +117,11 @@ async def test_who_made_a_mount_is_asked_again_when_its_dataset_is_made_again(cl
     stolen = ("", names.volume_name(namespace="stranger", dataset="stolen"))
     await cluster.until(lambda: stolen in cluster.server.store(PERSISTENT_VOLUMES))
     cluster.engine.credentials["s3://pictures"] = RENEWED
-    gone = cluster.server.store(DATASETS).pop(VICTIM)  # its finalizer was taken away
+    dataset = cluster.server.store(DATASETS).pop(VICTIM)  # its finalizer was taken away
     cluster.server.store(PERSISTENT_VOLUME_CLAIMS).pop(VICTIM)
     await cluster.create_dataset()
     await cluster.until(lambda: cluster.condition("Ready").get("reason") == "SourceRefused")
-    assert cluster.server.store(DATASETS)[VICTIM]["metadata"]["uid"] != gone["metadata"]["uid"]
+    assert cluster.server.store(DATASETS)[VICTIM]["metadata"]["uid"] != dataset["metadata"]["uid"]
     await cluster.until(lambda: volume_of_the_victim(cluster) is None)
     assert stolen in cluster.server.store(PERSISTENT_VOLUMES)
 
@@ -208,8 +208,8 @@ async def test_pods_that_keep_a_withdrawn_volume_are_named_until_they_are_gone(
         await cluster.create_keys(key="renewed")
 
         def message() -> str:
-            found = server.store(DATASETS)[ATTACKER]["status"]["conditions"]
-            return next(str(one["message"]) for one in found if one["type"] == "Ready")
+            conditions = server.store(DATASETS)[ATTACKER]["status"]["conditions"]
+            return next(str(condition["message"]) for condition in conditions if condition["type"] == "Ready")
 
         named = "pod sleeper and TrainingJob train (pod train-worker-0)"
         users = f"the claim stranger/stolen is still used by 2 pods: {named}"
@@ -220,7 +220,7 @@ async def test_pods_that_keep_a_withdrawn_volume_are_named_until_they_are_gone(
         assert ("what they read through the cache fails" in message()) != shared
         assert "nothing of it is cached" not in message()
         assert volume in server.store(PERSISTENT_VOLUMES)
-        await cluster.until(lambda: any(users in one["message"] for one in cluster.events("VolumeInUse")))
+        await cluster.until(lambda: any(users in event["message"] for event in cluster.events("VolumeInUse")))
         (event,) = cluster.events("VolumeInUse")
         assert (event["type"], event["involvedObject"]["name"], event["count"]) == ("Warning", "stolen", 1)
         server.store(PODS).clear()
@@ -247,8 +247,8 @@ async def test_who_has_revoked_keys_gains_nothing_by_deleting_or_changing_their_
             if often and number % 10 == 0:
                 cluster.server.store(SECRETS)["n", "keys"] = former
             elif often and number % 5 == 0:
-                other = {"data": {"accessKeyId": "bWU=", "secretAccessKey": f"{number:04d}"}}
-                cluster.server.store(SECRETS)["n", "keys"] = other
+                other_keys = {"data": {"accessKeyId": "bWU=", "secretAccessKey": f"{number:04d}"}}
+                cluster.server.store(SECRETS)["n", "keys"] = other_keys
             return not cluster.server.store(PERSISTENT_VOLUMES) and not cluster.engine.state.mounts
 
         await cluster.until(gone)

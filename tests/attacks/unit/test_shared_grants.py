@@ -125,8 +125,10 @@ async def test_what_is_shared_counts_against_the_quota_of_who_reads_it(cluster: 
     await put_reference(cluster)
     await cluster.until(
         lambda: any(
-            one["type"] == names.GRANTED and one["status"] == "False" and "strangers" in one["message"]
-            for one in status(cluster).get("conditions", ())
+            condition["type"] == names.GRANTED
+            and condition["status"] == "False"
+            and "strangers" in condition["message"]
+            for condition in status(cluster).get("conditions", ())
         )
     )
     assert cluster.status()["loadedBytes"] == MB, "the victim's own stays"

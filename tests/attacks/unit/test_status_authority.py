@@ -93,13 +93,13 @@ async def test_a_forged_path_of_another_source_is_replaced_by_the_own_one(cluste
 @pytest.mark.threat("namespace-made-again")
 async def test_a_namespace_that_is_made_again_inherits_no_volume(cluster: Cluster) -> None:
     volume_name = names.volume_name(namespace="n", dataset="pictures")
-    left = copy.deepcopy(cluster.server.store(PERSISTENT_VOLUMES)["", volume_name])
+    volume = copy.deepcopy(cluster.server.store(PERSISTENT_VOLUMES)["", volume_name])
     await cluster.stop()
     # The namespace went with its objects, finalizers taken away; the volume, which is in no namespace, stayed.
     for resource in (DATASETS, PERSISTENT_VOLUME_CLAIMS, SECRETS):
         cluster.server.store(resource).clear()
-    left["status"] = {"phase": "Released"}
-    cluster.server.store(PERSISTENT_VOLUMES)["", volume_name] = left
+    volume["status"] = {"phase": "Released"}
+    cluster.server.store(PERSISTENT_VOLUMES)["", volume_name] = volume
     await cluster.start()
     await cluster.create_keys(key="of-the-next-tenant")
     await cluster.create_dataset()
@@ -177,8 +177,8 @@ async def test_a_planted_volume_leads_to_no_bucket_of_that_name_elsewhere(
     if restarted:
         await cluster.stop()
     await plant_volume(cluster, options={"region": "eu-west-1"})
-    taken = dict(cluster.server.store(SECRETS)["n", "keys"])
-    await give_keys(cluster, taken)
+    keys = dict(cluster.server.store(SECRETS)["n", "keys"])
+    await give_keys(cluster, keys)
     if restarted:
         await cluster.start()
 

@@ -25,8 +25,8 @@ VICTIM, ATTACKER = ("n", "pictures"), ("stranger", "stolen")
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:
-    async with victims() as made:
-        yield made
+    async with victims() as cluster:
+        yield cluster
 
 
 @contextlib.asynccontextmanager
@@ -38,14 +38,14 @@ async def victims(**settings: Any) -> AsyncIterator[Cluster]:
         credentials={"s3://pictures": OWNER},
     )
     quick = dataclasses.replace(QUICK, **settings)
-    async with Cluster(engine=engine, nodes={"n1": {}}, settings=quick) as made:
+    async with Cluster(engine=engine, nodes={"n1": {}}, settings=quick) as cluster:
         for namespace in ("n", "stranger"):
-            made.server.store(NAMESPACES)["", namespace] = {"metadata": {"name": namespace}}
-        await made.create_cache()
-        await made.create_keys()
-        await made.create_dataset()
-        await made.until_state("Ready")
-        yield made
+            cluster.server.store(NAMESPACES)["", namespace] = {"metadata": {"name": namespace}}
+        await cluster.create_cache()
+        await cluster.create_keys()
+        await cluster.create_dataset()
+        await cluster.until_state("Ready")
+        yield cluster
 
 
 def forged(cluster: Cluster) -> Object:
@@ -78,7 +78,9 @@ async def reason(cluster: Cluster, expected: set[str]) -> None:
 
     def refused() -> bool:
         status = cluster.server.store(DATASETS)[ATTACKER].get("status") or {}
-        ready: Object = next((one for one in status.get("conditions", ()) if one["type"] == "Ready"), {})
+        ready: Object = next(
+            (condition for condition in status.get("conditions", ()) if condition["type"] == "Ready"), {}
+        )
         return ready.get("status") == "False" and ready.get("reason") in expected
 
     await cluster.until(refused)

@@ -93,10 +93,10 @@ def test_an_agent_counts_alike(tmp_path: Path) -> None:
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_bytes(b"x" * 5)
-    found = count_folder(FolderLimit(folder=str(tmp_path), files=count, seconds=60.0))
-    assert found.counted + found.folders == count
-    found = count_folder(FolderLimit(folder=str(tmp_path), files=count - 2, seconds=60.0))
-    assert found.files == 0  # it ends at the last folder
+    size = count_folder(FolderLimit(folder=str(tmp_path), files=count, seconds=60.0))
+    assert size.counted + size.folders == count
+    size = count_folder(FolderLimit(folder=str(tmp_path), files=count - 2, seconds=60.0))
+    assert size.files == 0  # it ends at the last folder
 
 
 def test_an_escaped_slash_is_one_and_a_store_that_sorts_falsely_counts_as_one_that_sorts() -> None:
@@ -137,8 +137,8 @@ async def test_what_limits_allow_bounds_the_bytes_of_a_manifest(
     folder = ManifestFolder(tmp_path)
     text = page(f"many/{name(number)}" for number in range(100))
     with Store(page=lambda _: (200, {}, text)) as store:
-        found = await listed(store, folder, LIMITED)
-    size, written = found.size, len(folder.file(found.digest).read_bytes())
+        listing = await listed(store, folder, LIMITED)
+    size, written = listing.size, len(folder.file(listing.digest).read_bytes())
     assert written <= size.files * MANIFEST_FILE_BYTES
     spec = CacheClusterSpec.model_validate({"limits": {"filesPerDataset": size.files}})
     assert written <= manifest_bytes(spec)
@@ -148,8 +148,8 @@ async def test_what_limits_allow_bounds_the_bytes_of_a_manifest(
 async def cluster() -> AsyncIterator[Cluster]:
     sources = {"s3://deep": {"a/b/c/1": 5}, "s3://flat": {"1": 5, "2": 5}}
     engine = MemoryEngine(sources=sources, workers={"a": 1 << 30})
-    async with Cluster(engine=engine, nodes={"a": {}}) as made:
-        yield made
+    async with Cluster(engine=engine, nodes={"a": {}}) as cluster:
+        yield cluster
 
 
 @pytest.mark.parametrize("limit", ["files", "filesPerNamespace"])

@@ -85,11 +85,11 @@ def test_empty_folders_are_counted_too_and_no_more_than_one_beyond_the_limit(tmp
 def test_links_are_counted_and_not_followed(own_folder: Path) -> None:
     (own_folder.parent / "secrets").mkdir()
     (own_folder.parent / "secrets" / "key").write_bytes(b"x" * 10**6)
-    for number, there in enumerate(["../secrets", "../secrets/key", ".", "/etc", "none", "link-0"]):
-        os.symlink(there, own_folder / f"link-{number}")
-    found = count_folder(limit(own_folder, size=10**9))
-    assert found.files == FILES + 6
-    assert found.bytes < FILES * BYTES + 100
+    for number, target in enumerate(["../secrets", "../secrets/key", ".", "/etc", "none", "link-0"]):
+        os.symlink(target, own_folder / f"link-{number}")
+    size = count_folder(limit(own_folder, size=10**9))
+    assert size.files == FILES + 6
+    assert size.bytes < FILES * BYTES + 100
 
 
 def test_a_folder_that_is_not_there_has_no_files(folder: Path) -> None:
@@ -99,10 +99,10 @@ def test_a_folder_that_is_not_there_has_no_files(folder: Path) -> None:
 @pytest.mark.threat("link-as-source")
 def test_what_is_no_folder_or_reached_by_a_link_is_not_counted(folder: Path, tmp_path: Path) -> None:
     os.symlink(folder, tmp_path / "link")
-    for other in (folder / "0", tmp_path / "link", tmp_path / "link" / "a"):
-        found = count_folder(limit(other))
-        assert found.refused
-        assert str(other) in found.failure
+    for folder_or_link in (folder / "0", tmp_path / "link", tmp_path / "link" / "a"):
+        size = count_folder(limit(folder_or_link))
+        assert size.refused
+        assert str(folder_or_link) in size.failure
 
 
 @contextmanager
@@ -121,21 +121,21 @@ def unprivileged(*groups: int) -> Iterator[None]:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 @pytest.mark.threat("folders-of-others")
 def test_a_folder_that_the_cache_may_not_read_is_not_counted_as_an_empty_one() -> None:
-    with tempfile.TemporaryDirectory() as made:
-        folder, closed = Path(made), Path(made) / "a" / "b"
+    with tempfile.TemporaryDirectory() as temporary:
+        folder, closed = Path(temporary), Path(temporary) / "a" / "b"
         closed.mkdir(parents=True)
         (closed / "0").write_bytes(b"x")
         folder.chmod(0o755)
         os.chown(closed, 0, 2000)
         closed.chmod(0o750)
         with unprivileged():
-            found, root = count_folder(limit(folder)), count_folder(limit(closed))
+            size, root = count_folder(limit(folder)), count_folder(limit(closed))
         with unprivileged(2000):
             assert count_folder(limit(folder)) == FolderCount(files=1, counted=1, folders=2, bytes=1)
-    for each in (found, root):
-        assert each.unreadable
-        assert not each.refused
-        assert each.failure == f"user 65534 with the groups 0 may not read {closed}"
+    for folder_size in (size, root):
+        assert folder_size.unreadable
+        assert not folder_size.refused
+        assert folder_size.failure == f"user 65534 with the groups 0 may not read {closed}"
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE])
@@ -150,17 +150,17 @@ def test_a_folder_that_cannot_be_looked_through_is_not_counted_so_far(
         return plain(path)
 
     monkeypatch.setattr(os, "scandir", scandir)
-    found = count_folder(limit(folder))
-    assert os.strerror(code) in found.failure
-    assert not found.refused
+    size = count_folder(limit(folder))
+    assert os.strerror(code) in size.failure
+    assert not size.refused
 
 
 @pytest.mark.threat("slow-counts")
 def test_a_count_ends_with_its_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder_counting, "_LOOK", 100)
-    found = count_folder(limit(folder, seconds=-1.0))
-    assert found.cut_off
-    assert found.files < FILES
+    size = count_folder(limit(folder, seconds=-1.0))
+    assert size.cut_off
+    assert size.files < FILES
 
 
 def test_a_count_of_empty_folders_ends_with_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,13 +182,13 @@ def test_folders_deeper_than_a_path_can_name_are_counted_so_far(tmp_path: Path) 
     os.close(opened)
     gc.collect()  # descriptors that other tests have left are closed at any time
     before = len(os.listdir("/proc/self/fd"))
-    found = count_folder(limit(tmp_path, size=10**9))
+    size = count_folder(limit(tmp_path, size=10**9))
     subprocess.run(["rm", "-r", tmp_path / "d"], check=True)  # Python's own ways to remove it recurse
     depth = 1 + list(accumulate(folder_count(2 * deeper - 1) for deeper in range(1, 2_101))).index(
-        found.folders
+        size.folders
     )
     assert 1_000 < depth < 2_100
-    assert found.files == 0
+    assert size.files == 0
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
@@ -207,20 +207,20 @@ def test_memory_does_not_grow_with_the_number_of_folders(tmp_path: Path) -> None
 @pytest.fixture
 async def agents(tmp_path: Path) -> AsyncIterator[FolderAgents]:
     """One real agent, of a cache that has no other one."""
-    async with running_agent(tmp_path / "tier") as one:
-        yield FolderAgents(urls={"b": one.url})
+    async with running_agent(tmp_path / "tier") as agent:
+        yield FolderAgents(urls={"b": agent.url})
 
 
 async def listed(agents: FolderAgents, at: Path, manifests: Path, **allowed: int) -> SourcesSize:
     """The size of a folder by its listing."""
-    found = await list_source(
+    listing = await list_source(
         source=Source(uri=f"file://{at}"),
         path=PATH,
         folder=ManifestFolder(manifests),
         limit=ListingLimit(**allowed),  # type: ignore[arg-type]
         agents=agents,
     )
-    return found.size
+    return listing.size
 
 
 @pytest.mark.threat("folder-names-by-the-million")
@@ -297,7 +297,7 @@ async def test_folders_of_one_namespace_that_hang_keep_no_other_from_being_liste
     agents: FolderAgents, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As many as the operator lists at a time of one namespace, at the only agent."""
-    goes_on, begun, looked = threading.Event(), list[str](), folder_counting.list_folder
+    goes_on, begun, real_list_folder = threading.Event(), list[str](), folder_counting.list_folder
     slow = tmp_path / "slow"
     slow.mkdir()
 
@@ -305,7 +305,7 @@ async def test_folders_of_one_namespace_that_hang_keep_no_other_from_being_liste
         if limit.folder == str(slow):
             begun.append(limit.folder)
             goes_on.wait(60)
-        yield from looked(limit)
+        yield from real_list_folder(limit)
 
     monkeypatch.setattr(folder_routes, "list_folder", hang)
     places = STUCK_AT_ONCE // 2

@@ -33,9 +33,9 @@ class CountingEngine(MemoryEngine):
         return super().files(path=path, refresh=refresh)
 
     def now(self) -> int:
-        found = self.sources[URI]
-        assert isinstance(found, Mapping)
-        return len(found)
+        files = self.sources[URI]
+        assert isinstance(files, Mapping)
+        return len(files)
 
     async def count(
         self, source: Source, limit: ListingLimit, *, path: str, namespace: str = ""
@@ -59,14 +59,14 @@ def engine() -> CountingEngine:
 async def cluster(engine: CountingEngine) -> AsyncIterator[Cluster]:
     """A Dataset that is as large as may be, listed once, and counted once for that."""
     caches = MemoryCaches(engine, check_size=engine.count)
-    async with Cluster(engine=engine, nodes={"a": {}}, caches=lambda _: caches) as made:
-        await made.create_cache(limits={"files": LIMIT})
-        await made.create_keys()
-        await made.create_dataset(source={"uri": URI})
-        await made.until_state("Ready")
+    async with Cluster(engine=engine, nodes={"a": {}}, caches=lambda _: caches) as cluster:
+        await cluster.create_cache(limits={"files": LIMIT})
+        await cluster.create_keys()
+        await cluster.create_dataset(source={"uri": URI})
+        await cluster.until_state("Ready")
         assert engine.counts == 1
         assert engine.learned == [LIMIT]
-        yield made
+        yield cluster
     await caches.end()
 
 

@@ -71,9 +71,9 @@ def test_an_object_that_its_store_names_after_its_size_is_not_taken_for_the_one_
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "shared" / "mine"
-    (made / "deep").mkdir(parents=True)
-    return made
+    folder = tmp_path / "shared" / "mine"
+    (folder / "deep").mkdir(parents=True)
+    return folder
 
 
 def sparse(path: Path, size: int) -> Path:
@@ -88,8 +88,8 @@ def test_sparse_files_of_a_folder_count_for_their_length_and_no_further_than_the
     for number in range(40):
         sparse(folder / "deep" / f"{number}", 8 * TIB)
     (folder / "small").write_bytes(b"x")
-    asked = FolderLimit(folder=str(folder), files=20_000, seconds=60.0)
-    assert count_folder(asked).files <= 4  # the third of 8,192 blocks is too much
+    folder_limit = FolderLimit(folder=str(folder), files=20_000, seconds=60.0)
+    assert count_folder(folder_limit).files <= 4  # the third of 8,192 blocks is too much
 
 
 @pytest.mark.threat("folder-names-by-the-million")
@@ -111,30 +111,30 @@ def test_a_link_counts_as_the_file_of_the_folder_that_it_is(folder: Path) -> Non
     }
     for name, target in links.items():
         (folder / name).symlink_to(target)
-    found = count_folder(FolderLimit(folder=str(folder), files=10**6, seconds=60.0))
-    assert (found.files, found.folders) == (1 + len(links), 1)
-    assert found.counted == 5 * 10 + 5
-    assert found.bytes == 5 * 10 * GIB
+    size = count_folder(FolderLimit(folder=str(folder), files=10**6, seconds=60.0))
+    assert (size.files, size.folders) == (1 + len(links), 1)
+    assert size.counted == 5 * 10 + 5
+    assert size.bytes == 5 * 10 * GIB
 
 
 async def test_a_listing_by_an_agent_counts_them_and_the_file_is_named(folder: Path, tmp_path: Path) -> None:
     os.close(os.open(os.fsencode(folder) + b"/deep/l\xff", os.O_CREAT | os.O_WRONLY))
     os.truncate(os.fsencode(folder) + b"/deep/l\xff", 8 * TIB)
-    async with running_agent(tmp_path / "tier") as one:
+    async with running_agent(tmp_path / "tier") as agent:
 
         async def listed(files: int) -> SourcesSize:
-            found = await list_source(
+            listing = await list_source(
                 source=Source(uri=f"file://{folder}"),
                 path=PATH,
                 folder=ManifestFolder(tmp_path / "manifests"),
                 limit=ListingLimit(files=files),
-                agents=FolderAgents(urls={"b": one.url}),
+                agents=FolderAgents(urls={"b": agent.url}),
                 cut=EXTENTS,
             )
-            return found.size
+            return listing.size
 
-        found = await listed(8193)
-        assert (found.files, found.folders, found.bytes) == (8193, 1, 8 * TIB)
+        size = await listed(8193)
+        assert (size.files, size.folders, size.bytes) == (8193, 1, 8 * TIB)
         with pytest.raises(
             LimitExceededError, match=rf"'deep/l\ufffd' of {8 * TIB} bytes as 8192.*spec\.limits"
         ):
@@ -149,8 +149,8 @@ def engine() -> MemoryEngine:
 
 @pytest.fixture
 async def cluster(engine: MemoryEngine) -> AsyncIterator[Cluster]:
-    async with Cluster(engine=engine, nodes={"a": {}}) as made:
-        yield made
+    async with Cluster(engine=engine, nodes={"a": {}}) as cluster:
+        yield cluster
 
 
 async def test_the_blocks_of_a_dataset_are_not_left_to_others_and_its_status_has_files(

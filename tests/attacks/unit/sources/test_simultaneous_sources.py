@@ -42,9 +42,9 @@ class CountTogether:
             self._all.set()
         async with asyncio.timeout(10):
             await self._all.wait()
-        found = self._engine.sources[source.uri]
-        assert isinstance(found, Mapping)
-        size = SourcesSize(files=len(found), bytes=sum(found.values()))
+        files = self._engine.sources[source.uri]
+        assert isinstance(files, Mapping)
+        size = SourcesSize(files=len(files), bytes=sum(files.values()))
         LimitCount(limit, subject=source.uri, path=path).add(files=size.files, size=size.bytes)
         return size
 
@@ -54,8 +54,8 @@ async def cluster(counted: bool, engine: MemoryEngine) -> AsyncIterator[Cluster]
     """A cache that counts sources before it mounts them, or finds out by the listing how large they are."""
     check_size = CountTogether(engine) if counted else uncounted
     caches = MemoryCaches(engine, check_size=check_size)
-    async with Cluster(engine=engine, nodes={"a": {}}, caches=lambda _: caches) as made:
-        yield made
+    async with Cluster(engine=engine, nodes={"a": {}}, caches=lambda _: caches) as cluster:
+        yield cluster
     await caches.end()
 
 
@@ -100,25 +100,25 @@ async def test_two_sources_that_grow_at_once_take_the_room_that_is_left_for_one_
     async with Cluster(engine=engine, nodes={"a": {}}) as cluster:
         await cluster.create_cache()
         await cluster.create_keys()
-        both = NAMES[:2]
-        for name in both:
+        pair = NAMES[:2]
+        for name in pair:
             await cluster.create_dataset(name, source={"uri": f"s3://{name}"})
         await cluster.until(lambda: len(ready(cluster)) == 2)
         await set_limits(cluster, filesPerNamespace=3 * FILES)
-        for name in both:
+        for name in pair:
             engine.sources[f"s3://{name}"] = files(2 * FILES)
-        for name in both:
+        for name in pair:
             await cluster.annotate(name, refresh="1")
 
         def refused() -> list[str]:
             return [
                 name
-                for name in both
+                for name in pair
                 if cluster.condition("SourceReachable", name).get("reason") == "LimitExceeded"
             ]
 
         def sizes() -> list[int]:
-            return sorted(cluster.status(name).get("totalFiles", 0) for name in both)
+            return sorted(cluster.status(name).get("totalFiles", 0) for name in pair)
 
         await cluster.until(lambda: len(refused()) == 1 and sizes() == [FILES, 2 * FILES])
         await cluster.until(lambda: len(ready(cluster)) == 2)

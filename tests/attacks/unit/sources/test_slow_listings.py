@@ -41,11 +41,11 @@ async def cluster() -> AsyncIterator[Cluster]:
     sources = {uri: {"a": MB} for uri in (QUICK, *(f"s3://{name}" for name in SLOW))}
     async with Cluster(
         engine=MemoryEngine(sources=sources, workers={"a": 100 * MB}), nodes={"a": {}}
-    ) as made:
-        await made.create_cache()
-        await made.create_keys()
-        made.server.store(SECRETS)["m", "keys"] = made.server.store(SECRETS)["n", "keys"]
-        yield made
+    ) as cluster:
+        await cluster.create_cache()
+        await cluster.create_keys()
+        cluster.server.store(SECRETS)["m", "keys"] = cluster.server.store(SECRETS)["n", "keys"]
+        yield cluster
 
 
 @pytest.fixture

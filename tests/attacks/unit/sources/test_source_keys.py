@@ -16,13 +16,13 @@ from tdcs.model.cache_engine import NO_KEYS, KeysRefusedError, Source
 def asked(status: int, text: bytes = b"", **headers: str) -> bool:
     """What a store with this answer says of the keys."""
     with Store(page=lambda _: (status, headers, text)) as store:
-        taken = asyncio.run(SourceKeys()(store.source, namespace="n"))
+        answer = asyncio.run(SourceKeys()(store.source, namespace="n"))
         (path,) = store.asked
         assert "max-keys=1&" in path
         assert "prefix=many%2F" in path
         assert KEYS.access_key_id in path
         assert KEYS.secret_access_key not in path
-        return taken
+        return answer
 
 
 @pytest.mark.parametrize(
@@ -62,9 +62,9 @@ def test_what_is_no_word_about_the_keys_is_none(status: int, text: bytes) -> Non
 
 
 def test_a_redirection_is_no_word_and_not_followed() -> None:
-    with Store(page=lambda _: (200, {}, b"")) as there:
-        assert not asked(307, Location=f"http://127.0.0.1:{there.port}/")
-        assert not there.asked
+    with Store(page=lambda _: (200, {}, b"")) as elsewhere:
+        assert not asked(307, Location=f"http://127.0.0.1:{elsewhere.port}/")
+        assert not elsewhere.asked
 
 
 @pytest.mark.parametrize(
@@ -74,8 +74,8 @@ def test_a_bucket_that_names_another_region_is_asked_once_more_in_that(
     options: dict[str, str], times: int
 ) -> None:
     def page(_: int) -> tuple[int, dict[str, str], bytes]:
-        there = "%2Feu-west-1%2Fs3" in store.asked[-1]
-        return 200 if there else 400, {"x-amz-bucket-region": "eu-west-1"}, b""
+        is_in_region = "%2Feu-west-1%2Fs3" in store.asked[-1]
+        return 200 if is_in_region else 400, {"x-amz-bucket-region": "eu-west-1"}, b""
 
     with Store(page=page) as store:
         source = replace(store.source, options={**store.source.options, **options})
@@ -99,11 +99,11 @@ def test_a_folder_has_no_keys() -> None:
 
 @pytest.mark.threat("slow-key-answers")
 async def test_slow_stores_of_one_namespace_keep_no_other_namespace_from_an_answer() -> None:
-    asked = 0
+    questions = 0
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal asked
-        asked += 1
+        nonlocal questions
+        questions += 1
         await reader.read()  # until who asks goes
         writer.close()
 
@@ -113,15 +113,15 @@ async def test_slow_stores_of_one_namespace_keep_no_other_namespace_from_an_answ
         uri="s3://bucket/many", options={"endpoint": endpoint, "pathStyle": "true"}, credentials=KEYS
     )
     ask = SourceKeys()
-    others = [asyncio.create_task(ask(slow, namespace="slow")) for _ in range(100)]
-    await eventually_async(lambda: asked >= 8, deadline=20, interval=0.005)
+    tasks = [asyncio.create_task(ask(slow, namespace="slow")) for _ in range(100)]
+    await eventually_async(lambda: questions >= 8, deadline=20, interval=0.005)
     with Store(page=lambda _: (200, {}, listing(0, names=1, more=False))) as store:
         async with asyncio.timeout(10):
             assert await ask(store.source, namespace="other")
-    assert not any(one.done() for one in others)
-    for one in others:
-        one.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
+    assert not any(task.done() for task in tasks)
+    for slow_task in tasks:
+        slow_task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
     hung.close()
 
 

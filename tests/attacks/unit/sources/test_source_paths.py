@@ -156,8 +156,8 @@ def test_nothing_is_opened_outside_of_a_folder(
 
 def reading(uri: str, path: bytes, *, size: int = len(SECRET)) -> bytes:
     """What an agent reads of a file of a source."""
-    found = bytearray()
+    content = bytearray()
     open_source(SourceAccess(uri=uri)).read(
-        Extent(path=path, offset=0, length=size, size=size, tag=""), found.extend
+        Extent(path=path, offset=0, length=size, size=size, tag=""), content.extend
     )
-    return bytes(found)
+    return bytes(content)

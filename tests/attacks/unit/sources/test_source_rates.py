@@ -24,18 +24,18 @@ def shares(**attack: int | None) -> dict[tuple[str, str], int | None]:
         SHARED: {"ours": RATE, **attack},
         THEIRS: {**attack},
     }
-    found = {}
+    rates = {}
     for _ in range(2):  # the shares of the first pass do not know the later mounts
         for place, by in declared.items():
-            found[place] = bandwidth.share(place=place, store=STORE, declared=by, load=load(place[1]))
-    return found
+            rates[place] = bandwidth.share(place=place, store=STORE, declared=by, load=load(place[1]))
+    return rates
 
 
 @pytest.mark.threat("source-bandwidth")
 def test_one_byte_a_second_slows_only_the_namespace_that_declares_it() -> None:
     attacked, alone = shares(theirs=1), shares()
     assert attacked[THEIRS] == 1
-    ours, before = (sum(found[place] or 0 for place in (OURS, SHARED)) for found in (attacked, alone))
+    ours, before = (sum(shares[place] or 0 for place in (OURS, SHARED)) for shares in (attacked, alone))
     assert before > 0.6 * RATE
     assert ours >= 0.98 * RATE
 
@@ -46,7 +46,7 @@ def test_a_namespace_without_a_limit_is_not_held_to_that_of_another_one() -> Non
     for _ in range(2):
         attacker = bandwidth.share(place=THEIRS, store=STORE, declared={"theirs": 1}, load=load("theirs"))
         mine = bandwidth.share(place=OURS, store=STORE, declared={"ours": None}, load=load("ours"))
-        both = bandwidth.share(
+        shared = bandwidth.share(
             place=SHARED, store=STORE, declared={"ours": None, "theirs": 1}, load=load("shared")
         )
-    assert (attacker, mine, both) == (1, None, None)
+    assert (attacker, mine, shared) == (1, None, None)

@@ -57,9 +57,9 @@ class Victim:
 
 @pytest.fixture
 def victim() -> Iterator[Victim]:
-    made = Victim()
-    yield made
-    for server in made.servers:
+    victim = Victim()
+    yield victim
+    for server in victim.servers:
         server.shutdown()
         server.server_close()
 
@@ -68,19 +68,19 @@ def victim() -> Iterator[Victim]:
 @pytest.mark.parametrize("name", [b"file", b"file\x01with-a-control-character"])
 @pytest.mark.threat("redirected-agents")
 def test_an_agent_follows_no_redirection_to_another_host(victim: Victim, status: int, name: bytes) -> None:
-    there = victim.start("127.0.0.2")
-    store = victim.start("127.0.0.1", f"{there}/latest/meta-data/iam/security-credentials/node", status)
-    found = bytearray()
+    elsewhere = victim.start("127.0.0.2")
+    store = victim.start("127.0.0.1", f"{elsewhere}/latest/meta-data/iam/security-credentials/node", status)
+    content = bytearray()
     with pytest.raises(SourceFailureError):
-        reading(store, name, found)
+        reading(store, name, content)
     assert not victim.requests
-    assert not found
+    assert not content
 
 
 def test_an_agent_reads_the_store_itself(victim: Victim) -> None:
-    found = bytearray()
-    reading(victim.start("127.0.0.1"), b"file", found)
-    assert bytes(found) == SECRET
+    content = bytearray()
+    reading(victim.start("127.0.0.1"), b"file", content)
+    assert bytes(content) == SECRET
 
 
 @pytest.mark.parametrize(

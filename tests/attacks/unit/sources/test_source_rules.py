@@ -295,23 +295,23 @@ def authority(name: str) -> str:
 
 def test_authorities_are_trusted_for_the_stores_of_their_own_rule_only() -> None:
     """A team whose rule trusts an authority of its own does not lower the trust of others, nor of other stores."""
-    own, others = authority("own"), authority("others")
+    bundle, other_bundle = authority("own"), authority("others")
     rules = [
-        {"name": "own", "endpoints": ["https://store.example"], "caBundle": own},
+        {"name": "own", "endpoints": ["https://store.example"], "caBundle": bundle},
         {
             "name": "others",
             "endpoints": ["https://store.example"],
             "namespaceSelector": {"matchLabels": {"team": "others"}},
-            "caBundle": others,
+            "caBundle": other_bundle,
         },
         {"name": "rest", "endpoints": ["*"]},
     ]
-    assert judged(rules=rules, endpoint="https://store.example").ca_bundle == own.strip()
+    assert judged(rules=rules, endpoint="https://store.example").ca_bundle == bundle.strip()
     assert judged(rules=rules, endpoint="https://elsewhere.example").ca_bundle == ""
     assert judged(rules=rules).ca_bundle == ""
-    both = judged(rules=rules, endpoint="https://store.example", labels={"team": "others"}).ca_bundle
-    assert own.strip() in both
-    assert others.strip() in both
+    bundles = judged(rules=rules, endpoint="https://store.example", labels={"team": "others"}).ca_bundle
+    assert bundle.strip() in bundles
+    assert other_bundle.strip() in bundles
 
 
 @pytest.mark.parametrize(

@@ -104,17 +104,17 @@ def test_a_store_that_gives_no_listing_is_no_empty_one_and_no_redirection_is_fol
 @pytest.mark.failure_mode("store-fails-during-listing")
 def test_a_page_that_a_busy_store_does_not_give_is_asked_for_again(status: int) -> None:
     """With the pages before it the count would end, as if that were all."""
-    asked = Counter[int]()
+    requests = Counter[int]()
 
     def page(number: int) -> tuple[int, dict[str, str], bytes]:
-        asked[number] += 1
+        requests[number] += 1
         text = b"<Error><Code>SlowDown</Code></Error>"
-        busy = number > 0 and asked[number] == 1
+        busy = number > 0 and requests[number] == 1
         return (status, {}, text) if busy else (200, {}, listing(number, more=number < 2))
 
     with Store(page=page) as store:
         assert check(store, files=5000).files == 3000
-        assert (asked[1], asked[2]) == (2, 2)
+        assert (requests[1], requests[2]) == (2, 2)
 
 
 @pytest.mark.failure_mode("store-fails-during-listing")
@@ -256,8 +256,8 @@ async def test_a_listing_ends_at_its_limit_and_writes_nothing(tmp_path: Path) ->
             with pytest.raises(LimitExceededError, match=r"spec\.limits"):
                 await listed(store, folder, limit)
         assert not folder.digests()
-        found = await listed(store, folder, ListingLimit(files=100, bytes=500))
-        assert found.size == SourcesSize(files=100, bytes=500)
+        page_listing = await listed(store, folder, ListingLimit(files=100, bytes=500))
+        assert page_listing.size == SourcesSize(files=100, bytes=500)
 
 
 @pytest.fixture
@@ -340,8 +340,8 @@ def test_the_least_that_any_limit_leaves_counts(
     limits: dict[str, object], namespaces: list[SourcesSize], files: int, size: int | None
 ) -> None:
     spec = CacheClusterSpec.model_validate({"limits": limits})
-    found = listing_limit(spec, cluster="c", others=0, namespaces=namespaces)
-    assert (found.files, found.bytes) == (files, size)
+    limit = listing_limit(spec, cluster="c", others=0, namespaces=namespaces)
+    assert (limit.files, limit.bytes) == (files, size)
 
 
 async def test_a_source_that_grows_beyond_its_limit_is_read_as_it_was_and_says_so(many: MemoryEngine) -> None:
@@ -351,8 +351,8 @@ async def test_a_source_that_grows_beyond_its_limit_is_read_as_it_was_and_says_s
         await cluster.create_dataset()
         await cluster.until_state("Ready")
         many.sources["s3://pictures"] = {str(number): MB // 100 for number in range(101)}
-        asked = {"metadata": {"annotations": {names.ANNOTATION_REFRESH: "1"}}}
-        await cluster.server.merge(DATASETS, name="pictures", namespace="n", patch=asked)
+        patch = {"metadata": {"annotations": {names.ANNOTATION_REFRESH: "1"}}}
+        await cluster.server.merge(DATASETS, name="pictures", namespace="n", patch=patch)
         await cluster.until(lambda: cluster.condition("SourceReachable").get("reason") == "LimitExceeded")
         assert cluster.status()["totalFiles"] == 100
         assert cluster.condition("Ready")["status"] == "True"

@@ -44,11 +44,11 @@ async def cluster(hosts: Names, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
         sources={"s3://pictures": {"a": MB}, "file:///nfs/pictures": {"a": MB}},
         workers={"n1": 100 * MB, "n2": 100 * MB},
     )
-    async with Cluster(engine=engine, nodes={"n1": {}, "n2": {}}, resolve=hosts) as made:
-        made.server.store(NAMESPACES)["", "n"] = {"metadata": {"name": "n", "labels": {"team": "a"}}}
-        await made.create_cache()
-        await made.create_keys()
-        yield made
+    async with Cluster(engine=engine, nodes={"n1": {}, "n2": {}}, resolve=hosts) as cluster:
+        cluster.server.store(NAMESPACES)["", "n"] = {"metadata": {"name": "n", "labels": {"team": "a"}}}
+        await cluster.create_cache()
+        await cluster.create_keys()
+        yield cluster
 
 
 async def refused(cluster: Cluster, reason: str, name: str = "pictures") -> str:
@@ -104,7 +104,7 @@ async def test_a_forbidden_address_that_only_the_operator_finds_is_an_event_and_
     assert event["type"] == "Warning"
     assert event["involvedObject"]["name"] == "pictures"
     assert event["message"] == message
-    (line,) = [one for one in caplog.records if "EndpointNotAllowed" in one.getMessage()]
+    (line,) = [record for record in caplog.records if "EndpointNotAllowed" in record.getMessage()]
     assert line.levelname == "WARNING"
     assert line.getMessage().startswith("Dataset n/pictures: ")
 
@@ -187,32 +187,32 @@ async def test_one_wrong_or_failed_answer_takes_nothing_from_a_dataset_that_serv
 async def test_a_store_without_tls_is_asked_at_the_address_that_was_looked_at(
     cluster: Cluster, hosts: Names
 ) -> None:
-    asked: list[Source] = []
+    sources: list[Source] = []
     mount = cluster.engine.mount
 
     async def noted(*, path: str, source: Source) -> None:
-        asked.append(source)
+        sources.append(source)
         await mount(path=path, source=source)
 
     cluster.engine.mount = noted  # type: ignore[method-assign]
     await cluster.create_dataset(source={"options": {"endpoint": STORE}})
     await cluster.until_state("Ready")
-    assert {one.reached_options["endpoint"] for one in asked} == {"http://93.184.216.34:9000"}
+    assert {source.reached_options["endpoint"] for source in sources} == {"http://93.184.216.34:9000"}
     hosts.found["store.example"] = ["93.184.216.35", "93.184.216.34"]
     await cluster.annotate("pictures", refresh="1")
     await cluster.until(lambda: cluster.status().get("refreshed") == "1")
-    assert len(asked) == 1
+    assert len(sources) == 1
     hosts.found["store.example"] = ["93.184.216.36"]
-    await cluster.until(lambda: len(asked) > 1)
-    assert asked[-1].reached_options["endpoint"] == "http://93.184.216.36:9000"
+    await cluster.until(lambda: len(sources) > 1)
+    assert sources[-1].reached_options["endpoint"] == "http://93.184.216.36:9000"
     assert cluster.condition("Ready")["status"] == "True"
 
 
 async def test_a_name_without_an_address_is_said_and_tried_again(cluster: Cluster, hosts: Names) -> None:
-    found, hosts.found = hosts.found, {}
+    addresses, hosts.found = hosts.found, {}
     await cluster.create_dataset(source={"options": {"endpoint": STORE}})
     await cluster.until(lambda: "has no address" in cluster.condition("Ready").get("message", ""))
-    hosts.found = found
+    hosts.found = addresses
     await cluster.until_state("Ready")
 
 
@@ -224,8 +224,8 @@ async def test_a_name_that_stays_as_it_is_costs_no_pass(
     await cluster.until_state("Ready")
     await cluster.quiet()
     monkeypatch.setattr("tdcs.control.dataset.access.store_endpoints.FRESH_SECONDS", 0.01)
-    asked, passes = hosts.asked, cluster.passes
-    await cluster.until(lambda: hosts.asked > asked + 40)
+    lookups, passes = hosts.asked, cluster.passes
+    await cluster.until(lambda: hosts.asked > lookups + 40)
     assert cluster.passes - passes < 10  # one or two for other reasons
     hosts.found["store.example"] = ["93.184.216.36"]
     passes = cluster.passes
@@ -274,7 +274,7 @@ async def put_stranger(cluster: Cluster, name: str, source: dict[str, Any]) -> N
 def of_stranger(cluster: Cluster, name: str) -> dict[str, Any]:
     """How it stands with a Dataset of the other tenant, by the Ready condition."""
     status = cluster.server.store(DATASETS)["stranger", name].get("status") or {}
-    return next((one for one in status.get("conditions", ()) if one["type"] == "Ready"), {})
+    return next((condition for condition in status.get("conditions", ()) if condition["type"] == "Ready"), {})
 
 
 @pytest.mark.parametrize(
@@ -301,8 +301,8 @@ async def test_a_bucket_name_that_one_tenant_has_mounted_is_kept_from_no_other(
     await cluster.until_state("Ready")
     squatter = cluster.server.store(DATASETS)["stranger", "squatter"]["status"]
     assert squatter["mountPath"] != cluster.status()["mountPath"]
-    for status, other in ((squatter, "n/pictures"), (cluster.status(), "stranger")):
-        assert other not in str(status)
+    for status, other_name in ((squatter, "n/pictures"), (cluster.status(), "stranger")):
+        assert other_name not in str(status)
 
 
 @pytest.mark.threat("folder-squatting", "names-in-messages")
@@ -332,11 +332,11 @@ async def test_the_log_says_who_mounted_which_source_and_when_it_went_without_ke
         await cluster.server.delete(DATASETS, name="pictures", namespace="n")
         await cluster.until(lambda: not cluster.engine.state.mounts)
         await cluster.until(lambda: len(caplog.messages) >= 4)
-    mounted, given, taken, gone = caplog.messages
+    mounted, volume_given, volume_taken, unmounted = caplog.messages
     assert mounted.startswith("Dataset n/pictures mounted s3://pictures at /datasets/")
-    assert given.startswith("Dataset n/pictures has a volume of /datasets/")
-    assert taken.startswith("Dataset n/pictures has no volume of /datasets/")
-    assert gone.endswith("it is unmounted")
+    assert volume_given.startswith("Dataset n/pictures has a volume of /datasets/")
+    assert volume_taken.startswith("Dataset n/pictures has no volume of /datasets/")
+    assert unmounted.endswith("it is unmounted")
     assert "s3cr3t" not in caplog.text
 
 
@@ -352,10 +352,10 @@ async def test_the_log_names_every_dataset_of_a_mount_and_when_each_of_them_went
         path = cluster.status()["mountPath"]
         assert path == cluster.status("twin")["mountPath"]
         for name in ("pictures", "twin"):
-            given = f"Dataset n/{name} has a volume of {path} in CacheCluster default"
-            assert caplog.messages.count(given) == 1
+            volume_line = f"Dataset n/{name} has a volume of {path} in CacheCluster default"
+            assert caplog.messages.count(volume_line) == 1
         await cluster.server.delete(DATASETS, name="pictures", namespace="n")
-        gone = f"Dataset n/pictures has no volume of {path} any more"
-        await cluster.until(lambda: gone in caplog.messages)
+        removal_line = f"Dataset n/pictures has no volume of {path} any more"
+        await cluster.until(lambda: removal_line in caplog.messages)
     assert [line for line in caplog.messages if line.startswith("Dataset n/twin has no")] == []
     assert path in cluster.engine.state.mounts

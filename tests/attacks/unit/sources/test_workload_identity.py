@@ -14,8 +14,8 @@ from tdcs.model.kube_resources import DATASETS
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    async with identity_world() as made:
-        yield made
+    async with identity_world() as world:
+        yield world
 
 
 def dataset_of(namespace: str, account: str) -> dict[str, object]:
@@ -36,11 +36,13 @@ async def test_an_account_of_the_same_name_in_another_namespace_is_another_one(w
 
     def told() -> dict[str, str]:
         status = world.cluster.server.store(DATASETS)["mallory", "mine"].get("status") or {}
-        return next((one for one in status.get("conditions", ()) if one["type"] == "Ready"), {})
+        return next(
+            (condition for condition in status.get("conditions", ()) if condition["type"] == "Ready"), {}
+        )
 
     await world.cluster.until(lambda: told().get("reason") == "IdentityRefused")
     assert "system:serviceaccount:mallory:reader is not trusted" in told()["message"]
-    assert {asked[:2] for asked in world.cluster.server.tokens.asked} == {
+    assert {token[:2] for token in world.cluster.server.tokens.asked} == {
         ("n", "reader"),
         ("mallory", "reader"),
     }
@@ -58,10 +60,10 @@ async def test_no_name_of_an_account_leads_into_another_namespace(world: World, 
         lambda: (
             "Ready"
             in [
-                one["type"]
-                for one in (world.cluster.server.store(DATASETS)["mallory", "mine"].get("status") or {}).get(
-                    "conditions", ()
-                )
+                condition["type"]
+                for condition in (
+                    world.cluster.server.store(DATASETS)["mallory", "mine"].get("status") or {}
+                ).get("conditions", ())
             ]
         )
     )
