@@ -26,46 +26,46 @@ async def test_an_agent_reads_its_slots_from_a_folder_and_another_one_from_it(tm
     source = fill(tmp_path / "source", FILES)
     version = folder_version(source, store=tmp_path / "manifests")
     async with (
-        running_agent(tmp_path / "one") as one,
-        running_agent(tmp_path / "two", node="node-2") as two,
+        running_agent(tmp_path / "one") as first,
+        running_agent(tmp_path / "two", node="node-2") as second,
     ):
-        one.give(version.assignment(), manifests=version)
-        await one.holds(version)
-        two.give(
+        first.give(version.assignment(), manifests=version)
+        await first.holds(version)
+        second.give(
             version.assignment(
-                origin=NO_SLOTS, source=None, peers=[one.peer()], manifest_urls=(url_of(one, version),)
+                origin=NO_SLOTS, source=None, peers=[first.peer()], manifest_urls=(url_of(first, version),)
             )
         )
-        await two.holds(version)
-        await eventually_async(lambda: two.mount().peer_bytes == version.bytes, deadline=5)
+        await second.holds(version)
+        await eventually_async(lambda: second.mount().peer_bytes == version.bytes, deadline=5)
 
-        assert one.content(version) == two.content(version) == FILES
-        assert one.mount().source_bytes == version.bytes
-        assert two.mount().source_bytes == 0
-        assert two.mount().complete == ALL_SLOTS
-        (part,) = two.mount().parts
+        assert first.content(version) == second.content(version) == FILES
+        assert first.mount().source_bytes == version.bytes
+        assert second.mount().source_bytes == 0
+        assert second.mount().complete == ALL_SLOTS
+        (part,) = second.mount().parts
         assert (part.held_files, part.wanted_files) == (len(FILES), len(FILES))
-        assert one.blocks.sent_bytes == version.bytes
+        assert first.blocks.sent_bytes == version.bytes
 
 
 @pytest.mark.parametrize("cross_zone", [True, False])
 async def test_an_agent_counts_what_comes_from_other_zones(tmp_path: Path, cross_zone: bool) -> None:
     version = folder_version(fill(tmp_path / "source", FILES), store=tmp_path / "manifests")
     async with (
-        running_agent(tmp_path / "one") as one,
-        running_agent(tmp_path / "two", node="node-2") as two,
+        running_agent(tmp_path / "one") as first,
+        running_agent(tmp_path / "two", node="node-2") as second,
     ):
-        one.give(version.assignment(), manifests=version)
-        await one.holds(version)
-        peer = msgspec.structs.replace(one.peer(), cross_zone=cross_zone)
-        urls = (url_of(one, version),)
-        two.give(version.assignment(origin=NO_SLOTS, source=None, peers=[peer], manifest_urls=urls))
-        await two.holds(version)
+        first.give(version.assignment(), manifests=version)
+        await first.holds(version)
+        peer = msgspec.structs.replace(first.peer(), cross_zone=cross_zone)
+        urls = (url_of(first, version),)
+        second.give(version.assignment(origin=NO_SLOTS, source=None, peers=[peer], manifest_urls=urls))
+        await second.holds(version)
 
         counted = version.bytes if cross_zone else 0
-        await eventually_async(lambda: two.mount().peer_bytes == version.bytes, deadline=5)
-        assert two.mount().cross_zone_bytes == counted
-        metrics = registry_of(two.agent)
+        await eventually_async(lambda: second.mount().peer_bytes == version.bytes, deadline=5)
+        assert second.mount().cross_zone_bytes == counted
+        metrics = registry_of(second.agent)
         assert metrics.get_sample_value("tdcs_agent_cross_zone_bytes_total") == counted
 
 
@@ -74,32 +74,34 @@ async def test_an_agent_gets_the_manifest_from_another_one_that_is_about_to_get_
 ) -> None:
     version = folder_version(fill(tmp_path / "source", FILES), store=tmp_path / "manifests")
     async with (
-        running_agent(tmp_path / "one") as one,
-        running_agent(tmp_path / "two", node="node-2") as two,
+        running_agent(tmp_path / "one") as first,
+        running_agent(tmp_path / "two", node="node-2") as second,
     ):
-        two.give(version.assignment(manifest_urls=(f"{url_of(one, version)}?wait=8",)))
-        assert not two.agent.manifests.has(version.manifest.digest)
-        one.give(version.assignment(), manifests=version)
-        await two.holds(version)
-        assert two.content(version) == FILES
+        second.give(version.assignment(manifest_urls=(f"{url_of(first, version)}?wait=8",)))
+        assert not second.agent.manifests.has(version.manifest.digest)
+        first.give(version.assignment(), manifests=version)
+        await second.holds(version)
+        assert second.content(version) == FILES
 
 
 async def test_a_peer_gets_all_of_a_new_version_also_what_was_held_before_it(tmp_path: Path) -> None:
     source = fill(tmp_path / "source", FILES)
     first = folder_version(source, store=tmp_path / "manifests")
     async with (
-        running_agent(tmp_path / "one") as one,
-        running_agent(tmp_path / "two", node="node-2") as two,
+        running_agent(tmp_path / "one") as older,
+        running_agent(tmp_path / "two", node="node-2") as newer_agent,
     ):
-        one.give(first.assignment(), manifests=first)
-        await one.holds(first)
+        older.give(first.assignment(), manifests=first)
+        await older.holds(first)
         (source / "new.bin").write_bytes(b"of the new version")
         newer = folder_version(source, store=tmp_path / "manifests")
-        one.give(newer.assignment(version=2), manifests=newer)
-        await one.holds(newer)
-        two.give(newer.assignment(origin=NO_SLOTS, source=None, peers=[one.peer()]), manifests=newer)
-        await two.holds(newer, deadline=10)
-        assert two.content(newer) == FILES | {"new.bin": b"of the new version"}
+        older.give(newer.assignment(version=2), manifests=newer)
+        await older.holds(newer)
+        newer_agent.give(
+            newer.assignment(origin=NO_SLOTS, source=None, peers=[older.peer()]), manifests=newer
+        )
+        await newer_agent.holds(newer, deadline=10)
+        assert newer_agent.content(newer) == FILES | {"new.bin": b"of the new version"}
 
 
 async def test_two_agents_share_what_each_reads_from_the_source_once(tmp_path: Path) -> None:
@@ -108,17 +110,17 @@ async def test_two_agents_share_what_each_reads_from_the_source_once(tmp_path: P
     version = folder_version(source, store=tmp_path / "manifests")
     even, odd = b"\xaa" * 512, b"\x55" * 512
     async with (
-        running_agent(tmp_path / "one") as one,
-        running_agent(tmp_path / "two", node="node-2") as two,
+        running_agent(tmp_path / "one") as first,
+        running_agent(tmp_path / "two", node="node-2") as second,
     ):
-        one.give(version.assignment(origin=even, peers=[two.peer()]), manifests=version)
-        two.give(version.assignment(origin=odd, peers=[one.peer()]), manifests=version)
-        await one.holds(version)
-        await two.holds(version)
+        first.give(version.assignment(origin=even, peers=[second.peer()]), manifests=version)
+        second.give(version.assignment(origin=odd, peers=[first.peer()]), manifests=version)
+        await first.holds(version)
+        await second.holds(version)
 
-        assert one.content(version) == two.content(version) == files
+        assert first.content(version) == second.content(version) == files
         await eventually_async(
-            lambda: one.mount().source_bytes + two.mount().source_bytes == version.bytes, deadline=5
+            lambda: first.mount().source_bytes + second.mount().source_bytes == version.bytes, deadline=5
         )
 
 
@@ -126,12 +128,12 @@ async def test_only_the_files_and_slots_of_the_parts_are_brought(tmp_path: Path)
     files = {f"{folder}/{number}": os.urandom(100) for folder in ("train", "test") for number in range(200)}
     version = folder_version(fill(tmp_path / "source", files), store=tmp_path / "manifests")
     half = b"\xff" * 256 + bytes(256)
-    async with running_agent(tmp_path / "one") as one:
+    async with running_agent(tmp_path / "one") as agent:
         part = Part(name="Preload a/b", slots=half, paths=("train",))
-        one.give(version.assignment(parts=(part,)), manifests=version)
+        agent.give(version.assignment(parts=(part,)), manifests=version)
 
-        wanted = version.manifest.totals(("train",))
-        expected = int(wanted.sizes[:2048].sum())
-        await eventually_async(lambda: one.mount().held_bytes == expected, deadline=10)
-        assert all(name.startswith("train/") for name in one.content(version))
-        assert len(one.content(version)) == int(wanted.counts[:2048].sum())
+        totals = version.manifest.totals(("train",))
+        expected = int(totals.sizes[:2048].sum())
+        await eventually_async(lambda: agent.mount().held_bytes == expected, deadline=10)
+        assert all(name.startswith("train/") for name in agent.content(version))
+        assert len(agent.content(version)) == int(totals.counts[:2048].sum())

@@ -73,10 +73,10 @@ class World:
 
         def there() -> bool:
             mount = self.mount(node)
-            wanted = sum(
+            pulled_bytes = sum(
                 part.wanted_bytes - part.failed_bytes for part in mount.parts if part.name == "Dataset a/b"
             )
-            return mount.version == version and mount.held_bytes == held and wanted <= held
+            return mount.version == version and mount.held_bytes == held and pulled_bytes <= held
 
         await self.until(there)
         return self.mount(node)
@@ -187,9 +187,9 @@ async def test_an_older_or_a_second_assignment_of_a_version_is_refused(world: Wo
     assert refused.value.node == ONE
     with pytest.raises(AgentError):
         await world.give(version=5, parts=(), drop=ALL_SLOTS)  # of a second operator that counted as far
-    same = await world.give(version=5)  # again: fine
+    repeated = await world.give(version=5)  # again: fine
     mount = await world.at_rest(held=world.version.bytes, version=5)
-    assert mount.echo == echo_of(same)
+    assert mount.echo == echo_of(repeated)
 
 
 async def test_slots_that_are_dropped_leave_and_those_in_neither_stay(world: World) -> None:
@@ -273,10 +273,10 @@ async def test_an_agent_that_is_away_has_no_state_and_refuses_by_its_name(world:
 
 
 async def test_the_revision_grows_with_every_change_and_rests_without_one(world: World) -> None:
-    seen = [world.state()]
+    states = [world.state()]
     for number in (1, 2):
         await world.give(version=number)
         await world.at_rest(held=world.version.bytes, version=number)
-        seen.append(world.state())
-    assert seen[0].revision < seen[1].revision < seen[2].revision
-    assert seen[0].instance == seen[1].instance == seen[2].instance
+        states.append(world.state())
+    assert states[0].revision < states[1].revision < states[2].revision
+    assert states[0].instance == states[1].instance == states[2].instance

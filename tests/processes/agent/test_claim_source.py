@@ -70,13 +70,13 @@ class World:
         )
 
     def _caches(self, objects: ClusterObjects) -> CachePool:
-        made = CachePool(
+        pool = CachePool(
             make=lambda cluster: self._made(cluster, objects),
             folder=self.manifests,
             manifest_url=operator_url(address=f"127.0.0.1:{self.port}", secure=False),
         )
-        self.made.append(made)
-        return made
+        self.made.append(pool)
+        return pool
 
     def _made(self, cluster: str, objects: ClusterObjects) -> Cache:
         agents = HttpAgents(poll_seconds=2.0, call_seconds=5.0)
@@ -139,14 +139,14 @@ class World:
             names_of = [manifest.file_path(file).decode() for file in range(len(manifest))]
             if sorted(names_of) != sorted(files):
                 return False
-            found: dict[str, bytes] = {}
+            contents: dict[str, bytes] = {}
             for agent in self.agents.values():
                 blocks = read_by_wire(agent, manifest, range(manifest.blocks))
                 for block in sorted(blocks):
                     path = manifest.file_path(manifest.file_of(block)).decode()
-                    if path not in found or len(found[path]) < len(files[path]):
-                        found[path] = found.get(path, b"") + blocks[block]
-            return found == files
+                    if path not in contents or len(contents[path]) < len(files[path]):
+                        contents[path] = contents.get(path, b"") + blocks[block]
+            return contents == files
 
         await eventually_async(all_right, deadline=120, describe=self.cluster._describe)
 
@@ -160,13 +160,13 @@ class World:
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    made = World(tmp_path)
-    async with serve_manifests(made.manifests, port=made.port), made.pods.running():
+    world = World(tmp_path)
+    async with serve_manifests(world.manifests, port=world.port), world.pods.running():
         try:
-            await made.start()
-            yield made
+            await world.start()
+            yield world
         finally:
-            await made.close()
+            await world.close()
 
 
 @pytest.mark.failure_mode("claim-gone")

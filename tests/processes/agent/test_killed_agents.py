@@ -81,8 +81,8 @@ class Pair:
         """Kill an agent as soon as something is so, look at what it left, and start it again."""
         await eventually_async(when, deadline=60, interval=0.002)
         await asyncio.to_thread(agent.process.kill)
-        left = agent.content(self.version)
-        assert left == {name: (FILES | LARGE)[name] for name in left}, "readable, and not what it is called"
+        files = agent.content(self.version)
+        assert files == {name: (FILES | LARGE)[name] for name in files}, "readable, and not what it is called"
         await asyncio.to_thread(agent.process.start)
 
 
@@ -119,33 +119,33 @@ async def test_agents_that_are_killed_at_random_moments_end_with_what_they_shall
     pair: Pair, seed: int
 ) -> None:
     chance = random.Random(seed)
-    one, two = pair.agents
+    first, second = pair.agents
     everything, total = FILES | LARGE, pair.version.bytes
 
     for _ in range(2):  # a load
-        await pair.give(one, bandwidth=20_000_000)
-        some = chance.randint(1, 300)
-        await pair.kill(one, when=lambda some=some: readable(one) > some)  # type: ignore[misc]
-    await pair.give(one)
-    await pair.done(one, held=total)
-    assert one.content(pair.version) == everything
+        await pair.give(first, bandwidth=20_000_000)
+        threshold = chance.randint(1, 300)
+        await pair.kill(first, when=lambda some=threshold: readable(first) > some)  # type: ignore[misc]
+    await pair.give(first)
+    await pair.done(first, held=total)
+    assert first.content(pair.version) == everything
 
-    for agent in chance.sample([one, two], 2):  # a copy: the giver and the receiver
-        await pair.give(one)
-        await pair.give(two, origin=NO_SLOTS, source=None, peers=[one.peer()])
-        some = chance.randint(0, 100)
-        await pair.kill(agent, when=lambda some=some: readable(two) >= some)  # type: ignore[misc]
-    await pair.give(one)
-    await pair.give(two, origin=NO_SLOTS, source=None, peers=[one.peer()])
-    await pair.done(two, held=total)
-    assert two.content(pair.version) == everything
+    for agent in chance.sample([first, second], 2):  # a copy: the giver and the receiver
+        await pair.give(first)
+        await pair.give(second, origin=NO_SLOTS, source=None, peers=[first.peer()])
+        threshold = chance.randint(0, 100)
+        await pair.kill(agent, when=lambda some=threshold: readable(second) >= some)  # type: ignore[misc]
+    await pair.give(first)
+    await pair.give(second, origin=NO_SLOTS, source=None, peers=[first.peer()])
+    await pair.done(second, held=total)
+    assert second.content(pair.version) == everything
 
-    await pair.give(two, parts=(), drop=ALL_SLOTS)  # a drop
-    some = chance.randint(0, 400)
-    await pair.kill(two, when=lambda: readable(two) <= some)
-    await pair.give(two, parts=(), drop=ALL_SLOTS)
-    await pair.done(two, held=0)
+    await pair.give(second, parts=(), drop=ALL_SLOTS)  # a drop
+    threshold = chance.randint(0, 400)
+    await pair.kill(second, when=lambda: readable(second) <= threshold)
+    await pair.give(second, parts=(), drop=ALL_SLOTS)
+    await pair.done(second, held=0)
     for agent in pair.agents:
         assert not os.listdir(agent.disk.partial)
-    assert one.content(pair.version) == everything, "a drop on one node takes nothing from another"
-    assert readable(two) == 0
+    assert first.content(pair.version) == everything, "a drop on one node takes nothing from another"
+    assert readable(second) == 0

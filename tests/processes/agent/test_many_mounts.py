@@ -17,29 +17,29 @@ FILES = 12
 
 @pytest.fixture
 def versions(tmp_path: Path) -> list[Version]:
-    found = []
+    versions = []
     for number in range(MOUNTS):
         names = [f"{file:02}" for file in range(FILES)]
         source = fill(tmp_path / "sources" / str(number), {name: name.encode() * 500 for name in names})
-        found.append(folder_version(source, store=tmp_path / "manifests", mount=f"/datasets/{number:03}"))
-    return found
+        versions.append(folder_version(source, store=tmp_path / "manifests", mount=f"/datasets/{number:03}"))
+    return versions
 
 
 async def test_forty_mounts_load_at_once_within_the_bound_of_threads(
     tmp_path: Path, versions: list[Version]
 ) -> None:
     most_threads = 0
-    async with running_agent(tmp_path / "one") as one:
+    async with running_agent(tmp_path / "one") as agent:
 
         def done() -> bool:
             nonlocal most_threads
             names = [thread.name for thread in threading.enumerate()]
             most_threads = max(most_threads, names.count("_read_source"))
-            held = sum(one.mount(version.manifest.path).held_bytes for version in versions)
+            held = sum(agent.mount(version.manifest.path).held_bytes for version in versions)
             return held == sum(version.bytes for version in versions)
 
         for version in versions:
-            one.give(version.assignment(), manifests=version)
+            agent.give(version.assignment(), manifests=version)
         await eventually_async(done, deadline=60, interval=0.01)
     assert most_threads <= SOURCE_LANES.most
 
@@ -54,10 +54,10 @@ async def test_an_agent_that_gets_no_more_threads_goes_on_and_ends_its_work_when
             raise RuntimeError("can't start new thread")
         start(thread)
 
-    async with running_agent(tmp_path / "one") as one:
+    async with running_agent(tmp_path / "one") as agent:
         with monkeypatch.context() as patch:
             patch.setattr(threading.Thread, "start", refused)
-            one.give(version.assignment(), manifests=version)
-            await eventually_async(lambda: one.agent._lanes._until > 0, deadline=20)
-            assert one.agent.mounts[version.manifest.path].source.lanes == 0
-        await one.holds(version)
+            agent.give(version.assignment(), manifests=version)
+            await eventually_async(lambda: agent.agent._lanes._until > 0, deadline=20)
+            assert agent.agent.mounts[version.manifest.path].source.lanes == 0
+        await agent.holds(version)

@@ -77,12 +77,12 @@ class NativeCache:
         """The version that the bucket has, found by TDCS's own listing, put on the agents' disks."""
         manifests = ManifestFolder(self.folder / "manifests")
         lister = ProcessLister(folder=manifests, source_of=lambda _: self.store.source, cut=cut)
-        found = await lister.list(path=MOUNT)
+        listing = await lister.list(path=MOUNT)
         for agent in self.agents:
-            content = manifests.file(found.digest).read_bytes()
-            (agent.disk.manifests / manifests.file(found.digest).name).write_bytes(content)
+            content = manifests.file(listing.digest).read_bytes()
+            (agent.disk.manifests / manifests.file(listing.digest).name).write_bytes(content)
         return Version(
-            manifest=manifests.open(found.digest), folder=manifests, source=access_of(self.store.source)
+            manifest=manifests.open(listing.digest), folder=manifests, source=access_of(self.store.source)
         )
 
     async def give(self, agent: AgentProcess, version: Version, **fields: object) -> None:
@@ -117,35 +117,35 @@ class NativeCache:
 
 def by_block(version: Version) -> dict[int, bytes]:
     """What each block of a version has in the bucket."""
-    manifest, found = version.manifest, {}
+    manifest, contents = version.manifest, {}
     for block in range(manifest.blocks):
         path = manifest.file_path(manifest.file_of(block)).decode()
         offset = manifest.offset(block)
-        found[block] = ALL[f"data/{path}"][offset : offset + int(manifest.block_lengths[block])]
-    return found
+        contents[block] = ALL[f"data/{path}"][offset : offset + int(manifest.block_lengths[block])]
+    return contents
 
 
 async def reads_all_again(agent: AgentProcess, version: Version, expected: dict[int, bytes]) -> None:
     """Wait until an agent that was started again has looked at its disk, and gives all of it; never other bytes."""
 
     def all_right() -> bool:
-        found = read_by_wire(agent, version.manifest, expected)
-        assert found == {block: expected[block] for block in found}
-        return found == expected
+        blocks = read_by_wire(agent, version.manifest, expected)
+        assert blocks == {block: expected[block] for block in blocks}
+        return blocks == expected
 
     await eventually_async(all_right, deadline=60, describe=agent.process.tail)
 
 
 @pytest.fixture
 async def cache(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[NativeCache]:
-    made = NativeCache(tmp_path, host=getattr(request, "param", "127.0.0.1"))
-    async with serving(made.store):
+    cache = NativeCache(tmp_path, host=getattr(request, "param", "127.0.0.1"))
+    async with serving(cache.store):
         try:
-            await made.start()
-            yield made
+            await cache.start()
+            yield cache
         finally:
-            await made.client.close()
-            for agent in made.agents:
+            await cache.client.close()
+            for agent in cache.agents:
                 await asyncio.to_thread(agent.process.kill)
 
 
@@ -161,8 +161,8 @@ async def test_a_bucket_is_listed_loaded_and_read_without_any_master(cache: Nati
         lambda: sum(1 for _ in first.disk.spool.iterdir()) > 20, deadline=60, interval=0.005
     )
     await asyncio.to_thread(first.process.kill)
-    left = first.content(version)
-    assert left == {name: ALL[f"data/{name}"] for name in left}, "readable, and not what it is called"
+    files = first.content(version)
+    assert files == {name: ALL[f"data/{name}"] for name in files}, "readable, and not what it is called"
     await asyncio.to_thread(first.process.start)
     await cache.give(first, version, origin=ALL_SLOTS)
     await cache.holds(first, version)
@@ -205,10 +205,10 @@ async def test_agents_count_a_bucket_that_has_lost_much_by_listings_of_their_own
     expected = ProcessLister(folder=ManifestFolder(cache.folder / "expected"), source_of=lambda _: source)
     size = (await expected.list(path=MOUNT)).size
 
-    found = await count(source, path=MOUNT, before=before)
-    assert found == SecondCount(node=found.node if found else "", files=size.files, bytes=size.bytes)
-    assert found.node in {"one", "two"}
-    assert not [each for agent in cache.agents for each in (agent.disk.manifests / ".counted").glob("*")]
+    recount = await count(source, path=MOUNT, before=before)
+    assert recount == SecondCount(node=recount.node if recount else "", files=size.files, bytes=size.bytes)
+    assert recount.node in {"one", "two"}
+    assert not [file for agent in cache.agents for file in (agent.disk.manifests / ".counted").glob("*")]
 
     more = await count(source, path=MOUNT, before=SourcesSize(files=100))
     assert more is not None, "it is counted no further"

@@ -84,13 +84,13 @@ class World:
     def _caches(self, objects: ClusterObjects) -> CachePool:
         """As the operator makes them, but that agents listen on ports of this machine."""
         url = operator_url(address=f"127.0.0.1:{self.port}", secure=False)
-        made = CachePool(
+        pool = CachePool(
             make=lambda cluster: self._made(cluster, objects),
             folder=self.manifests,
             manifest_url=url,
         )
-        self.made.append(made)
-        return made
+        self.made.append(pool)
+        return pool
 
     def _made(self, cluster: str, objects: ClusterObjects) -> Cache:
         agents = HttpAgents(poll_seconds=2.0, call_seconds=5.0)
@@ -125,8 +125,8 @@ class World:
     @property
     def mounts(self) -> Object:
         place = (names.SYSTEM_NAMESPACE, names.mounts_name(cluster=names.DEFAULT_CACHE_CLUSTER))
-        found = self.cluster.server.store(CONFIG_MAPS).get(place)
-        return dict(found["data"]) if found is not None else {}
+        config_map = self.cluster.server.store(CONFIG_MAPS).get(place)
+        return dict(config_map["data"]) if config_map is not None else {}
 
     def manifest(self, name: str = "pictures") -> Manifest:
         digest = self.cluster.observer.view("default").versions[self.cluster.status(name)["mountPath"]]
@@ -141,21 +141,21 @@ class World:
             expected[block] = FILES[f"data/{path}"]
 
         def all_right() -> bool:
-            found: dict[int, bytes] = {}
+            contents: dict[int, bytes] = {}
             for node in nodes:
-                found |= read_by_wire(self.agents[node], manifest, expected)
-            assert found == {block: expected[block] for block in found}
-            return found == expected
+                contents |= read_by_wire(self.agents[node], manifest, expected)
+            assert contents == {block: expected[block] for block in contents}
+            return contents == expected
 
         await eventually_async(all_right, deadline=60, describe=self.cluster._describe)
 
 
 @pytest.fixture
 async def world(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[World]:
-    made = World(tmp_path, getattr(request, "param", "Native"))
-    with web_server(made.web):
-        async for each in _running(made, tmp_path):
-            yield each
+    world = World(tmp_path, getattr(request, "param", "Native"))
+    with web_server(world.web):
+        async for world_of_test in _running(world, tmp_path):
+            yield world_of_test
 
 
 async def _running(made: World, tmp_path: Path) -> AsyncIterator[World]:
@@ -196,18 +196,20 @@ async def test_a_dataset_is_loaded_read_kept_drained_and_dropped_without_alluxio
         lambda: cluster.condition("Ready", "default", resource=CACHE_CLUSTERS)["status"] == "True"
     )
 
-    sets = {name: one for (_, name), one in server.store(STATEFUL_SETS).items()}
+    sets = {name: stateful_set for (_, name), stateful_set in server.store(STATEFUL_SETS).items()}
     workers = {f"default-worker-{node}" for node in NODES}
     alluxio = world.engine == "Alluxio"
     assert set(sets) == workers | ({"default-master"} if alluxio else set())
     for name in workers:
         pod = sets[name]["spec"]["template"]["spec"]
-        assert [each["name"] for each in pod["containers"]] == (["worker"] if alluxio else []) + ["agent"]
+        assert [container["name"] for container in pod["containers"]] == (["worker"] if alluxio else []) + [
+            "agent"
+        ]
         (prepare,) = pod["initContainers"]
-        assert "TDCS_MASTER" not in {each["name"] for each in prepare["env"]}, "it waits for none"
+        assert "TDCS_MASTER" not in {variable["name"] for variable in prepare["env"]}, "it waits for none"
 
     # The next operator knows what is mounted and which version it has: nothing is listed, and nothing is loaded.
-    given, world.store.content = world.store.content, None
+    content, world.store.content = world.store.content, None
     await world.operator_is_killed()
     await cluster.until_state("Ready")
     assert cluster.status()["cachedBytes"] == BYTES
@@ -217,7 +219,7 @@ async def test_a_dataset_is_loaded_read_kept_drained_and_dropped_without_alluxio
         await asyncio.to_thread(agent.process.kill)
         await asyncio.to_thread(agent.process.start)
     await world.reads(*NODES)
-    world.store.content = given
+    world.store.content = content
 
     # A folder that the nodes share is a source as a bucket is.
     fill(world.folder / "shared", FILES)
@@ -257,18 +259,18 @@ async def test_a_dataset_is_loaded_read_kept_drained_and_dropped_without_alluxio
     await cluster.until(
         lambda: len(workers & {name for _, name in server.store(STATEFUL_SETS)}) == 1, deadline=120
     )
-    (left,) = [
+    (last_node,) = [
         node
         for node in NODES
         if f"default-worker-{node}" in {name for _, name in server.store(STATEFUL_SETS)}
     ]
-    await world.reads(left)
+    await world.reads(last_node)
 
     # The Dataset goes, and what it had.
     assert len(world.mounts) == 1
     await server.delete(DATASETS, name="pictures", namespace="n")
     await cluster.until(lambda: not server.store(DATASETS) and not world.mounts)
-    await eventually_async(lambda: not list(world.agents[left].disk.spool.iterdir()), deadline=60)
+    await eventually_async(lambda: not list(world.agents[last_node].disk.spool.iterdir()), deadline=60)
 
 
 async def test_a_bucket_of_google_is_loaded_and_read_with_a_service_accounts_key(world: World) -> None:

@@ -41,7 +41,7 @@ class LargeFile:
 
     def parts(self, agent: AgentProcess) -> set[int]:
         """Its blocks that can be read on a node; each has the bucket's bytes."""
-        found = set()
+        numbers = set()
         for number, block in enumerate(self.blocks):
             place = extent_place(self.version.manifest, block)
             assert place is not None
@@ -49,8 +49,8 @@ class LargeFile:
             content = read_part(str(agent.tier), place, offset=0, length=len(right))
             assert content in (None, right)
             if content is not None:
-                found.add(number)
-        return found
+                numbers.add(number)
+        return numbers
 
     def whole(self, agent: AgentProcess) -> Path:
         return agent.disk.large.folders.whole / str(self.version.manifest.block_ids[self.blocks.start])
@@ -75,9 +75,9 @@ async def killed_at(agent: AgentProcess, large: LargeFile, *, count: int) -> set
     """Kill an agent once so many parts of the file are here; those that are here then, and when it has come back."""
     await eventually_async(lambda: len(large.parts(agent)) >= count, deadline=120, interval=0.005)
     await asyncio.to_thread(agent.process.kill)
-    left = large.parts(agent)
+    parts_on_disk = large.parts(agent)
     await asyncio.to_thread(agent.process.start)
-    return left
+    return parts_on_disk
 
 
 async def test_a_large_file_survives_kills_in_parts_and_is_one_plain_file_in_the_end(
@@ -90,24 +90,24 @@ async def test_a_large_file_survives_kills_in_parts_and_is_one_plain_file_in_the
     sent = 0
     await cache.give(first, version, bandwidth=6_000_000)
     for count in (1, rng.randrange(10, 20), BLOCKS - 5):
-        left = await killed_at(first, large, count=count)
-        assert large.parts(first) >= left, "what was here is here again"
-        sent = max(sent, len(left))
+        parts_on_disk = await killed_at(first, large, count=count)
+        assert large.parts(first) >= parts_on_disk, "what was here is here again"
+        sent = max(sent, len(parts_on_disk))
         await cache.give(first, version, bandwidth=20_000_000)
     assert sent >= 10
     await cache.holds(first, version)
     assert large.whole(first).read_bytes() == CONTENT
     tree = follow(first, version)
     assert tree.forms[large.file] == Form.LINK
-    shown = first.tier / "views" / "tree" / "large.bin"
-    assert shown.samefile(large.whole(first))
+    file = first.tier / "views" / "tree" / "large.bin"
+    assert file.samefile(large.whole(first))
     assert read_by_wire(first, version.manifest, expected) == expected
 
     # The other one gets it from the first in parts, is killed, and the store is not there any more.
     cache.store.content = None
     await cache.give(second, version, origin=NO_SLOTS, peers=[first.peer()], source=None)
-    left = await killed_at(second, large, count=5)
-    assert large.parts(second) >= left
+    parts_on_disk = await killed_at(second, large, count=5)
+    assert large.parts(second) >= parts_on_disk
     await cache.give(second, version, origin=NO_SLOTS, peers=[first.peer()], source=None)
     await cache.holds(second, version)
     assert large.whole(second).read_bytes() == CONTENT
@@ -115,14 +115,14 @@ async def test_a_large_file_survives_kills_in_parts_and_is_one_plain_file_in_the
     # Each keeps half of the slots from now on. A pod that reads the file on goes on reading.
     even = slots.of_mask(np.arange(slots.SLOTS) % 2 == 0)
     odd = slots.of_mask(np.arange(slots.SLOTS) % 2 == 1)
-    with shown.open("rb") as pod:
+    with file.open("rb") as pod:
         for agent, keeps, drops in ((first, even, odd), (second, odd, even)):
             await cache.give(
                 agent, version, parts=(Part(name="Dataset a/b", slots=keeps),), drop=drops, source=None
             )
         halves = [
-            {n for n, b in enumerate(large.blocks) if version.manifest.block_slots[b] % 2 == rest}
-            for rest in (0, 1)
+            {n for n, b in enumerate(large.blocks) if version.manifest.block_slots[b] % 2 == remainder}
+            for remainder in (0, 1)
         ]
 
         def moved() -> bool:
@@ -131,10 +131,10 @@ async def test_a_large_file_survives_kills_in_parts_and_is_one_plain_file_in_the
         await eventually_async(moved, deadline=120, describe=first.process.tail)
         assert not any(large.whole(agent).exists() for agent in (first, second))
         assert pod.read() == CONTENT
-    assert shown.read_bytes() == CONTENT
-    both = {**read_by_wire(first, version.manifest, expected)}
-    both |= read_by_wire(second, version.manifest, expected)
-    assert both == expected
+    assert file.read_bytes() == CONTENT
+    blocks = {**read_by_wire(first, version.manifest, expected)}
+    blocks |= read_by_wire(second, version.manifest, expected)
+    assert blocks == expected
 
     # And all of it comes together again, from the other one alone.
     for agent in (first, second):
@@ -144,8 +144,8 @@ async def test_a_large_file_survives_kills_in_parts_and_is_one_plain_file_in_the
     await cache.holds(first, version)
     await reads_all_again(first, version, expected)
     assert large.whole(first).read_bytes() == CONTENT
-    assert not shown.samefile(large.whole(first)), "the copy that pods had is not written"
+    assert not file.samefile(large.whole(first)), "the copy that pods had is not written"
     follow(first, version)
-    assert shown.samefile(large.whole(first))
-    assert shown.read_bytes() == CONTENT
+    assert file.samefile(large.whole(first))
+    assert file.read_bytes() == CONTENT
     assert sum(map(len, ALL.values())) == version.bytes

@@ -29,8 +29,8 @@ def store() -> Iterator[SessionStore]:
 @pytest.fixture
 async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     monkeypatch.setattr("tests.processes.agent.test_native_cache.FILES", MANY)
-    async for each in _running(World(tmp_path, "Native"), tmp_path):
-        yield each
+    async for running_world in _running(World(tmp_path, "Native"), tmp_path):
+        yield running_world
 
 
 @pytest.fixture

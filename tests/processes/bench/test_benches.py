@@ -23,34 +23,36 @@ def run(name: str, *options: str) -> dict[str, Any]:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
 
 
 @pytest.mark.timeout(120)
 def test_a_pass_of_the_cache_manager_over_a_fifth_of_its_bar_takes_less_than_the_bar() -> None:
-    found = run("control_plane/cache_manager", "--datasets=20", "--jobs=100", "--nodes=40", "--limit=0.5")
-    assert set(found["seconds"]) == {"first", "nothing new", "a job began"}
+    report = run("control_plane/cache_manager", "--datasets=20", "--jobs=100", "--nodes=40", "--limit=0.5")
+    assert set(report["seconds"]) == {"first", "nothing new", "a job began"}
 
 
 @pytest.mark.timeout(180)
 def test_what_happens_to_blocks_behind_an_agents_back_is_known_within_five_seconds(tmp_path: Path) -> None:
-    found = run("cache/ledger", "--blocks=2000", f"--folder={tmp_path}", "--rest-seconds=0.2", "--removals=1")
-    assert found["bar"]
+    report = run(
+        "cache/ledger", "--blocks=2000", f"--folder={tmp_path}", "--rest-seconds=0.2", "--removals=1"
+    )
+    assert report["bar"]
 
 
 @pytest.mark.timeout(180)
 def test_a_second_pod_gets_its_volume_at_once_and_the_plugin_looks_at_no_file_again(tmp_path: Path) -> None:
-    found = run("cache/node_views", "--files=3000", f"--folder={tmp_path}", "--rest-seconds=0.5")
-    assert found["bars"] == {"cold": True, "second": True}
-    assert found["cold"]["linked"] == found["after_restart"]["linked"] == 3000
+    report = run("cache/node_views", "--files=3000", f"--folder={tmp_path}", "--rest-seconds=0.5")
+    assert report["bars"] == {"cold": True, "second": True}
+    assert report["cold"]["linked"] == report["after_restart"]["linked"] == 3000
 
 
 @pytest.mark.timeout(240)
 def test_a_dataset_of_many_small_files_comes_from_its_bucket_to_a_pod(tmp_path: Path) -> None:
-    found = run("cache/many_files", "--files=2700", f"--folder={tmp_path}")
-    assert set(found["parts"]) == {"list", "load", "publish", "walk"}
-    assert found["bytes"] > 2700 * 200
+    report = run("cache/many_files", "--files=2700", f"--folder={tmp_path}")
+    assert set(report["parts"]) == {"list", "load", "publish", "walk"}
+    assert report["bytes"] > 2700 * 200
 
 
 @pytest.mark.timeout(180)

@@ -22,6 +22,6 @@ def test_a_small_operator_knows_everything_after_a_restart_without_a_listing() -
         check=False,
     )
     assert run.stdout.startswith("{"), run.stderr[-2000:]
-    found = json.loads(run.stdout)
-    assert found["restart_listings"] == 0
-    assert found["bars"]["memory"]
+    report = json.loads(run.stdout)
+    assert report["restart_listings"] == 0
+    assert report["bars"]["memory"]

@@ -12,8 +12,8 @@ def node() -> Iterator[Node]:
     """A node without a remote-read client and without a running plugin."""
     if reason := cannot_mount():
         pytest.skip(f"real mounts are not tested: {reason}")
-    with miniature_node() as made:
-        yield made
+    with miniature_node() as node:
+        yield node
 
 
 @pytest.fixture

@@ -91,10 +91,10 @@ def test_the_audit_log_says_which_pod_was_given_which_path_and_when_that_went(ru
     running.unpublish(target)
 
     lines = running.log().splitlines()
-    given, gone = [line.partition(" tdcs.audit: ")[2] for line in lines if " tdcs.audit: " in line]
-    assert given.startswith("publish of volume tdcs.team.data for pod team/p: ")
-    assert f": /datasets/0123456789abcdef of CacheCluster default at {target} in " in given
-    assert gone.startswith(f"unpublish of volume tdcs.team.data: {target} is gone")
+    publish, unpublish = [line.partition(" tdcs.audit: ")[2] for line in lines if " tdcs.audit: " in line]
+    assert publish.startswith("publish of volume tdcs.team.data for pod team/p: ")
+    assert f": /datasets/0123456789abcdef of CacheCluster default at {target} in " in publish
+    assert unpublish.startswith(f"unpublish of volume tdcs.team.data: {target} is gone")
 
 
 def test_calls_for_many_pods_at_once_each_give_their_volume(running: Node) -> None:

@@ -99,10 +99,10 @@ class ReadingNode:
 @pytest.fixture
 def reading(node: Node) -> Iterator[ReadingNode]:
     """All processes of such a node but the plugin run."""
-    found = ReadingNode(node)
-    found.giver.process.start()
-    yield found
-    found.giver.process.kill()
+    reading = ReadingNode(node)
+    reading.giver.process.start()
+    yield reading
+    reading.giver.process.kill()
 
 
 @needs_overlays
@@ -110,12 +110,12 @@ def test_a_pod_sees_plain_files_only_wherever_their_blocks_are(reading: ReadingN
     reading.start_plugin()
     volume = reading.publish()
 
-    found = [(path, path.lstat()) for path in sorted(volume.rglob("*")) if path.name != "train"]
-    assert [path.name for path, _ in found] == ["away", "here"]
-    assert all(path.is_file() and not path.is_symlink() for path, _ in found)
-    assert [status.st_size for _, status in found] == [4, 4]
-    assert [oct(status.st_mode & 0o777) for _, status in found] == ["0o444", "0o444"]
-    assert {status.st_dev for _, status in found} == {volume.stat().st_dev}
+    files = [(path, path.lstat()) for path in sorted(volume.rglob("*")) if path.name != "train"]
+    assert [path.name for path, _ in files] == ["away", "here"]
+    assert all(path.is_file() and not path.is_symlink() for path, _ in files)
+    assert [status.st_size for _, status in files] == [4, 4]
+    assert [oct(status.st_mode & 0o777) for _, status in files] == ["0o444", "0o444"]
+    assert {status.st_dev for _, status in files} == {volume.stat().st_dev}
     assert sorted(os.listdir(volume / "train")) == ["away", "here"]
     assert is_link(volume / "train/here")
     assert (volume / "train/here").read_text() == "here"
@@ -134,7 +134,7 @@ def test_with_every_process_dead_a_pod_lists_all_files_and_reads_those_of_its_no
     reading.stop_reader()
     drop_page_cache()
 
-    walked = [os.path.join(folder, name) for folder, _, found in os.walk(volume) for name in found]
+    walked = [os.path.join(folder, name) for folder, _, file_names in os.walk(volume) for name in file_names]
     assert [os.path.relpath(path, volume) for path in sorted(walked)] == ["train/away", "train/here"]
     assert [os.stat(path).st_size for path in walked] == [4, 4]
     assert (volume / "train/here").read_text() == "here"
@@ -238,8 +238,8 @@ def test_a_subpath_gets_the_new_file_system_too_whenever_the_client_dies(
     )
     assert container.stdout is not None
     assert container.stdout.readline() == "here\n"
-    seen = Path(f"/proc/{container.pid}/root")
-    inside = [Path(f"{seen}{folder}") / "away", Path(f"{seen}{again}") / "away", Path(f"{seen}{file}")]
+    root = Path(f"/proc/{container.pid}/root")
+    inside = [Path(f"{root}{folder}") / "away", Path(f"{root}{again}") / "away", Path(f"{root}{file}")]
 
     for _ in range(2):
         reading.stop_reader()
@@ -327,8 +327,8 @@ def test_what_is_shown_of_a_version_that_no_pod_uses_is_taken_away_and_comes_bac
 ) -> None:
     reading.start_plugin(*options)
     reading.publish()
-    (shown,) = (reading.view.tier / names.VIEWS_FOLDER).glob("*/*/shown")
-    point = Path("/", *shown.parts[4:])
+    (folder_shown,) = (reading.view.tier / names.VIEWS_FOLDER).glob("*/*/shown")
+    point = Path("/", *folder_shown.parts[4:])
     assert len(reading.node.mounts(point)) == 1
 
     reading.node.unpublish(reading.node.target("pod-1"))
@@ -395,12 +395,12 @@ def test_a_pod_that_never_closes_its_files_holds_up_neither_its_end_nor_other_po
     volume = reading.publish()
     with (
         (volume / "train/away").open("rb", buffering=0) as away,
-        (volume / "train/here").open("rb", buffering=0) as here,
+        (volume / "train/here").open("rb", buffering=0) as file,
     ):
         reading.node.unpublish(reading.node.target("pod-1"))
         assert reading.node.mounts(reading.node.target("pod-1")) == []
         drop_page_cache()
-        assert here.read() == b"here"
+        assert file.read() == b"here"
         # The version is there while something of it is open, or stale: never other bytes, and never forever.
         with suppress(OSError):
             assert away.read() == b"away"

@@ -188,8 +188,8 @@ def test_a_pod_keeps_a_block_that_its_client_could_not_replace(whole: ViewNode) 
     assert (volume / "train/here").read_text() == "here"
     whole.node.unpublish(whole.node.target())
 
-    (shown,) = (whole.tier / "views").glob("*/*/tree/train")
-    eventually(lambda: not is_link(shown / "here"), deadline=60)
+    (folder,) = (whole.tier / "views").glob("*/*/tree/train")
+    eventually(lambda: not is_link(folder / "here"), deadline=60)
 
 
 def test_many_pods_share_a_view_and_each_goes_alone(partial: ViewNode) -> None:

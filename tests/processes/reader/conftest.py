@@ -14,5 +14,5 @@ __all__ = ["measured", "node", "pytest_terminal_summary", "pytest_testnodedown"]
 @pytest.fixture
 def node() -> Iterator[ReaderNode]:
     """A node that is not started yet."""
-    with reader_node() as found:
-        yield found
+    with reader_node() as node:
+        yield node

@@ -127,24 +127,24 @@ def living(node: ReaderNode) -> list[int]:
 
 
 def _read_in_background(path: Path) -> list[bytes]:
-    found: list[bytes] = []
+    contents: list[bytes] = []
 
     def read() -> None:
         with suppress(OSError):  # what is nowhere but on the disk that hangs
-            found.append(path.read_bytes())
+            contents.append(path.read_bytes())
 
     threading.Thread(target=read, daemon=True).start()
-    return found
+    return contents
 
 
 @pytest.mark.failure_mode("disk-hangs-under-reader")
 def test_a_disk_that_does_not_answer_keeps_no_read_waiting_of_what_is_elsewhere(node: ReaderNode) -> None:
     files = {f"{number}": os.urandom(50_000) for number in range(20)}
-    other = small_version(node.folder / "other", files)
-    both = small_version(node.folder / "both", {"here and there": SMALL})
+    far_version = small_version(node.folder / "other", files)
+    both_places = small_version(node.folder / "both", {"here and there": SMALL})
     only = small_version(node.folder / "only", {"here": SMALL})
     givers = {name: Giver(node.folder, f"giver-{name}") for name in ("other", "both")}
-    for version, name in ((other, "other"), (both, "both")):
+    for version, name in ((far_version, "other"), (both_places, "both")):
         givers[name].put(version.manifest, node.folder / name / "source")
         givers[name].process.start()
 
@@ -156,8 +156,8 @@ def test_a_disk_that_does_not_answer_keeps_no_read_waiting_of_what_is_elsewhere(
 
     point = node.folder / "hung"
     with hung_disk(point):
-        root = on(node.tier, other, "other")
-        hung = [on(point, both, "both") / "here and there", on(point, only, "other") / "here"]
+        root = on(node.tier, far_version, "other")
+        hung = [on(point, both_places, "both") / "here and there", on(point, only, "other") / "here"]
         node.start()
         begun = [_read_in_background(path) for path in hung]
         longest = 0.0
@@ -196,7 +196,9 @@ def test_a_version_whose_manifest_a_disk_does_not_give_keeps_no_other_waiting(no
     giver = Giver(node.folder, "giver")
     giver.put(version.manifest, node.folder / "other/source")
     giver.process.start()
-    root, unknown = (node.register(each, tables=table_of(holder_of(giver))) for each in (version, hung))
+    root, unknown = (
+        node.register(registered, tables=table_of(holder_of(giver))) for registered in (version, hung)
+    )
     point = node.folder / "disk"
     registration = node.own.registered.read(unknown.name)
     assert registration is not None
@@ -224,18 +226,18 @@ def test_parts_of_a_large_file_that_are_here_are_read_here_and_the_rest_elsewher
     version = folder_version(source, store=node.folder / "manifests", cut=Cut(extent, extent))
     giver, disk, manifest = Giver(node.folder, "giver"), Disk(node.tier), version.manifest
     disk.prepare()
-    here = {0, 1, 4, 9}
+    local_blocks = {0, 1, 4, 9}
     giver.put(manifest, source)
     for block in range(manifest.blocks):
         part = content[block * extent : (block + 1) * extent]
-        if block in here:
+        if block in local_blocks:
             put_part(disk, manifest, block, part)
             (giver.tier / "agent/spool" / str(manifest.block_ids[block])).unlink()
     giver.process.start()
     root = node.register(version, tables=table_of(holder_of(giver), HERE))
     node.start()
     assert (root / "large").read_bytes() == content
-    local = sum(len(content[block * extent : (block + 1) * extent]) for block in here)
+    local = sum(len(content[block * extent : (block + 1) * extent]) for block in local_blocks)
     assert node.metric("tdcs_reader_read_bytes_total", origin="disk") >= local
     # What goes is read elsewhere, and never as zeros.
     giver.put(manifest, source)

@@ -46,9 +46,9 @@ def garbage(connection: socket.socket, block: int) -> None:
 
 
 def half(connection: socket.socket, block: int) -> None:
-    found = xxhash.xxh3_64_intdigest(CONTENT)
+    content_hash = xxhash.xxh3_64_intdigest(CONTENT)
     connection.sendall(
-        frames.PIECE.pack(block, len(CONTENT), len(CONTENT), found) + CONTENT[: len(CONTENT) // 2]
+        frames.PIECE.pack(block, len(CONTENT), len(CONTENT), content_hash) + CONTENT[: len(CONTENT) // 2]
     )
     connection.close()
 
@@ -61,8 +61,10 @@ def another_length(connection: socket.socket, block: int) -> None:
 
 
 def damaged(connection: socket.socket, block: int) -> None:
-    found = xxhash.xxh3_64_intdigest(CONTENT)
-    connection.sendall(frames.PIECE.pack(block, len(CONTENT), len(CONTENT), found) + bytes(len(CONTENT)))
+    content_hash = xxhash.xxh3_64_intdigest(CONTENT)
+    connection.sendall(
+        frames.PIECE.pack(block, len(CONTENT), len(CONTENT), content_hash) + bytes(len(CONTENT))
+    )
 
 
 def absent(connection: socket.socket, block: int) -> None:
@@ -75,8 +77,8 @@ def never(connection: socket.socket, block: int) -> None:
 
 def slow(connection: socket.socket, block: int) -> None:
     """Always some bytes, and hardly any."""
-    found = xxhash.xxh3_64_intdigest(CONTENT)
-    connection.sendall(frames.PIECE.pack(block, len(CONTENT), len(CONTENT), found))
+    content_hash = xxhash.xxh3_64_intdigest(CONTENT)
+    connection.sendall(frames.PIECE.pack(block, len(CONTENT), len(CONTENT), content_hash))
     for byte in range(0, len(CONTENT), 100):
         connection.sendall(CONTENT[byte : byte + 100])
         time.sleep(0.2)
@@ -86,7 +88,7 @@ def slow(connection: socket.socket, block: int) -> None:
 def peer(misbehave: Misbehave) -> Iterator[Holder]:
     """An agent that greets well, and then does this with every request."""
     listener = socket.create_server(("127.0.0.1", 0))
-    kept: list[socket.socket] = []
+    connections: list[socket.socket] = []
 
     def serve(connection: socket.socket) -> None:
         with suppress(OSError, frames.FrameError):
@@ -95,14 +97,14 @@ def peer(misbehave: Misbehave) -> Iterator[Holder]:
             while head := connection.recv(frames.REQUEST.size, socket.MSG_WAITALL):
                 _, _, count = frames.REQUEST.unpack(head)
                 body = connection.recv(count * frames.ASKED.size, socket.MSG_WAITALL)
-                for wanted in frames.parse_wanted(body):
-                    misbehave(connection, wanted.block)
+                for block_request in frames.parse_wanted(body):
+                    misbehave(connection, block_request.block)
 
     def accept() -> None:
         with suppress(OSError):
             while True:
                 connection, _ = listener.accept()
-                kept.append(connection)
+                connections.append(connection)
                 threading.Thread(target=serve, args=(connection,), daemon=True).start()
 
     threading.Thread(target=accept, daemon=True).start()
@@ -115,7 +117,7 @@ def peer(misbehave: Misbehave) -> Iterator[Holder]:
         )
     finally:
         listener.close()
-        for connection in kept:
+        for connection in connections:
             connection.close()
 
 
@@ -158,9 +160,9 @@ def test_a_read_that_nobody_can_answer_fails_with_the_reason_while_other_files_g
     giver.process.start()
     node.reader = node.make_reader("--patience=2")
     root = node.register(version, tables=table_of(holder_of(giver)))
-    other = small_version(node.folder / "other", {"elsewhere": b"c" * 1000})
-    giver.put(other.manifest, node.folder / "other/source")
-    other_root = node.register(other, tables=table_of(holder_of(giver)))
+    other_version = small_version(node.folder / "other", {"elsewhere": b"c" * 1000})
+    giver.put(other_version.manifest, node.folder / "other/source")
+    other_root = node.register(other_version, tables=table_of(holder_of(giver)))
     node.start()
 
     failed: list[OSError] = []
@@ -194,13 +196,13 @@ def test_without_any_agent_or_without_the_source_reads_fail_and_other_datasets_g
         Giver(node.folder, "relay", source=version.source),
         Giver(node.folder, "other-giver"),
     )
-    other = small_version(node.folder / "other", {"elsewhere": b"c" * 1000})
-    other_giver.put(other.manifest, node.folder / "other/source")
+    other_version = small_version(node.folder / "other", {"elsewhere": b"c" * 1000})
+    other_giver.put(other_version.manifest, node.folder / "other/source")
     for giver in (reads_source, other_giver):
         giver.process.start()
     node.reader = node.make_reader("--patience=2")
     root = node.register(version, tables=table_of(holder_of(reads_source, slots=NO_SLOTS, reads_source=True)))
-    other_root = node.register(other, tables=table_of(holder_of(other_giver)))
+    other_root = node.register(other_version, tables=table_of(holder_of(other_giver)))
     node.start()
     assert (root / "file").read_bytes() == CONTENT
 
@@ -290,9 +292,9 @@ def test_a_version_that_is_registered_no_more_is_gone_and_others_stay(node: Read
     node.start()
     assert (root / "file").read_bytes() == CONTENT
 
-    other = small_version(node.folder / "other", {"else": b"c" * 1000})
-    giver.put(other.manifest, node.folder / "other/source")
-    other_root = node.register(other, tables=table_of(holder_of(giver)))
+    other_version = small_version(node.folder / "other", {"else": b"c" * 1000})
+    giver.put(other_version.manifest, node.folder / "other/source")
+    other_root = node.register(other_version, tables=table_of(holder_of(giver)))
 
     with (root / "file").open("rb", buffering=0) as opened:  # a pod that never closes its files
         (node.own.versions / root.name).unlink()

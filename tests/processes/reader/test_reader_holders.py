@@ -49,7 +49,7 @@ async def test_a_reader_follows_the_operators_table_and_keeps_it_while_the_opera
         giver.put(version.manifest, node.folder / "source")
         await asyncio.to_thread(giver.process.start)
     (port,) = free_ports(1)
-    known = {"old": state(old)}
+    states = {"old": state(old)}
     node.reader = node.make_reader(f"--operator=127.0.0.1:{port}")
     root = node.register(version)
     table = node.own.holders / f"{CLUSTER}.{version.manifest.digest}"
@@ -57,19 +57,21 @@ async def test_a_reader_follows_the_operators_table_and_keeps_it_while_the_opera
     def holders() -> list[str]:
         if not table.exists():
             return []
-        return [each.node for each in msgspec.msgpack.decode(table.read_bytes(), type=HolderTable).holders]
+        return [
+            holder.node for holder in msgspec.msgpack.decode(table.read_bytes(), type=HolderTable).holders
+        ]
 
     async with serve_manifests(
         ManifestFolder(tmp_path),
         port=port,
-        known_agents=lambda cluster: KnownAgents(known if cluster == CLUSTER else {}),
+        known_agents=lambda cluster: KnownAgents(states if cluster == CLUSTER else {}),
     ):
         await asyncio.to_thread(node.start)
         await eventually_async(lambda: holders() == ["old"], deadline=30)
         assert await asyncio.to_thread((root / "00").read_bytes) == files["00"]
         old.process.kill()
-        known["new"] = state(new)
-        del known["old"]
+        states["new"] = state(new)
+        del states["old"]
         await eventually_async(lambda: holders() == ["new"], deadline=30)
     node.reader.kill()
     await asyncio.to_thread(node.reader.start)  # without an operator
@@ -82,7 +84,7 @@ async def test_a_reader_follows_the_operators_table_and_keeps_it_while_the_opera
 async def test_the_operator_answers_when_the_table_changes_and_not_before(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     mount = MountState(mount=MOUNT, version=1, present=NO_SLOTS)
-    known = {"a": AgentState(node="a", instance="i", revision=1, address="h:1", mounts={MOUNT: mount})}
+    states = {"a": AgentState(node="a", instance="i", revision=1, address="h:1", mounts={MOUNT: mount})}
 
     async def ask(revision: int, wait: float) -> HolderTable:
         url = f"http://127.0.0.1:{port}{HOLDERS_PATH}{CLUSTER}"
@@ -92,7 +94,7 @@ async def test_the_operator_answers_when_the_table_changes_and_not_before(tmp_pa
             return msgspec.msgpack.decode(await answer.read(), type=HolderTable)
 
     async with serve_manifests(
-        ManifestFolder(tmp_path), port=port, known_agents=lambda _: KnownAgents(known)
+        ManifestFolder(tmp_path), port=port, known_agents=lambda _: KnownAgents(states)
     ):
         first = await ask(-1, 30)
         assert [(holder.node, holder.reads_source) for holder in first.holders] == [("a", True)]
@@ -101,7 +103,7 @@ async def test_the_operator_answers_when_the_table_changes_and_not_before(tmp_pa
         assert not done
         began = time.monotonic()
         changed = msgspec.structs.replace(mount, complete=ALL_SLOTS, present=ALL_SLOTS)
-        known["a"] = msgspec.structs.replace(known["a"], mounts={MOUNT: changed})
+        states["a"] = msgspec.structs.replace(states["a"], mounts={MOUNT: changed})
         second = await waiting
         assert time.monotonic() - began < 10
         assert second.revision != first.revision

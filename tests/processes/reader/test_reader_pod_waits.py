@@ -93,9 +93,9 @@ def test_what_a_pod_waited_is_counted_for_it_by_what_it_waited_for(
     eventually(lambda: read_pod_waits(file), deadline=20)
     time.sleep(HELD_SECONDS)  # what is measured
     os.kill(giver.process.pid, signal.SIGCONT)
-    said = json.loads(child.communicate(timeout=30)[0])
-    assert said["size"] == 300_000
-    assert said["seconds"] >= HELD_SECONDS
+    report = json.loads(child.communicate(timeout=30)[0])
+    assert report["size"] == 300_000
+    assert report["seconds"] >= HELD_SECONDS
 
     def counted() -> PodWait | None:
         (wait,) = read_pod_waits(file)
@@ -104,10 +104,10 @@ def test_what_a_pod_waited_is_counted_for_it_by_what_it_waited_for(
     wait = eventually(counted, deadline=5)
     assert wait is not None
     assert wait.pod == POD
-    found = {"peer": wait.peer, "source": wait.source}
+    waits = {"peer": wait.peer, "source": wait.source}
     # The kernel asks for what follows before it is waited for: so the read is in work for a little less or more.
-    assert 0.9 * HELD_SECONDS <= found.pop(origin) <= said["seconds"] + 0.05
-    assert list(found.values()) == [0]
+    assert 0.9 * HELD_SECONDS <= waits.pop(origin) <= report["seconds"] + 0.05
+    assert list(waits.values()) == [0]
 
     # What is read again from memory waits for nothing.
     drop_page_cache()

@@ -49,18 +49,18 @@ class HeldPeer:
         stream = connection.makefile("rb")
         stream.read(frames.GREETING.size)
         connection.sendall(frames.greeting())
-        ids, told = self._manifest.block_ids.tolist(), 0
+        ids, sent = self._manifest.block_ids.tolist(), 0
         answers: list[int] = []
         while head := stream.read(frames.REQUEST.size):
             kind, _, count = frames.REQUEST.unpack(head)
             if kind == frames.FEED:
                 stream.read(frames.PLACE.size + count)
-                connection.sendall(frames.news(instance=1, place=len(ids), blocks=ids[told:]))
-                told = len(ids)
+                connection.sendall(frames.news(instance=1, place=len(ids), blocks=ids[sent:]))
+                sent = len(ids)
                 continue
-            wanted = frames.parse_wanted(stream.read(count * frames.ASKED.size))
-            answers += [number for piece in wanted if (number := self._number(piece.block)) is not None]
-            self.asked += answers[-len(wanted) :]
+            pieces = frames.parse_wanted(stream.read(count * frames.ASKED.size))
+            answers += [number for piece in pieces if (number := self._number(piece.block)) is not None]
+            self.asked += answers[-len(pieces) :]
             if len(self.asked) >= UNDER_WAY:
                 self.gives.wait()
                 for number in answers:
@@ -95,30 +95,30 @@ def listening(peer: HeldPeer) -> Iterator[Peer]:
 async def test_a_copy_that_comes_to_a_node_goes_on_from_where_its_pods_read(
     node: ReaderNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = random.Random(11)
-    files = {f"train/{number:03d}.jpg": made.randbytes(2_000 + number) for number in range(FILES)}
+    rng = random.Random(11)
+    files = {f"train/{number:03d}.jpg": rng.randbytes(2_000 + number) for number in range(FILES)}
     version = small_version(node.folder, files)
     manifest = version.manifest
-    read_on, told = Agent.read_on, list[int]()
+    read_on, blocks = Agent.read_on, list[int]()
 
     def noted(agent: Agent, block: int) -> None:
         read_on(agent, block)
-        told.append(block)
+        blocks.append(block)
 
     monkeypatch.setattr(Agent, "read_on", noted)
     patient = Patience(answer=300.0, silent=300.0, stalled=300.0)
     held = HeldPeer(version, files)
     async with (
-        running_agent(node.folder / "elsewhere", node="elsewhere") as other,
-        running_agent(node.tier, node="here", patience=patient) as own,
+        running_agent(node.folder / "elsewhere", node="elsewhere") as far_agent,
+        running_agent(node.tier, node="here", patience=patient) as own_agent,
     ):
-        other.give(version.assignment(), manifests=version)
-        await other.holds(version)
+        far_agent.give(version.assignment(), manifests=version)
+        await far_agent.holds(version)
         with listening(held) as peer:
-            own.give(version.assignment(origin=NO_SLOTS, source=None, peers=[peer]), manifests=version)
+            own_agent.give(version.assignment(origin=NO_SLOTS, source=None, peers=[peer]), manifests=version)
             await eventually_async(lambda: len(held.asked) == UNDER_WAY, deadline=60)
-            await eventually_async(lambda: own.mount().version, deadline=60)
-            say_who_holds(node, version, {"elsewhere": other, "here": own})
+            await eventually_async(lambda: own_agent.mount().version, deadline=60)
+            say_who_holds(node, version, {"elsewhere": far_agent, "here": own_agent})
             root = node.register(version)
             await asyncio.to_thread(node.start)
 
@@ -129,11 +129,11 @@ async def test_a_copy_that_comes_to_a_node_goes_on_from_where_its_pods_read(
                 """Read once more: a client that is taken for hanging, and ends, says it to nobody, or says it twice."""
                 drop_page_cache()
                 assert (root / name).read_bytes() == files[name]
-                return {*told} == {int(manifest.block_ids[first])}
+                return {*blocks} == {int(manifest.block_ids[first])}
 
             await asyncio.to_thread(eventually, heard, deadline=120, interval=1.0)
             held.gives.set()
-            await own.holds(version, deadline=120)
+            await own_agent.holds(version, deadline=120)
         follows = [*range(first, FILES), *range(UNDER_WAY, first)]
         assert held.asked == [*range(UNDER_WAY), *follows]
-        assert own.content(version) == files
+        assert own_agent.content(version) == files

@@ -33,23 +33,23 @@ MB = 1 << 20
 
 def contents() -> dict[str, bytes]:
     """Small files, empty ones, large ones, and names that need care."""
-    made = random.Random(7)
-    files = {f"train/n{number % 3}/{number:05d}.jpg": made.randbytes(20_000 + number) for number in range(60)}
-    files["large.bin"] = made.randbytes(5 * MB + 17)
+    rng = random.Random(7)
+    files = {f"train/n{number % 3}/{number:05d}.jpg": rng.randbytes(20_000 + number) for number in range(60)}
+    files["large.bin"] = rng.randbytes(5 * MB + 17)
     files["zero"] = b""
     for name in ("x" * 255, "tab\there", "new\nline", "50%?.txt", "back\\slash", "ü-日本-\udcff", " . "):
-        files[f"odd/{name}"] = made.randbytes(1000)
+        files[f"odd/{name}"] = rng.randbytes(1000)
     return files
 
 
 def sums(root: Path) -> dict[str, str]:
     """Checksums of all files below a folder, by path."""
-    found = {}
+    sums_by_path = {}
     for folder, _, names in os.walk(root):
         for name in names:
             path = Path(folder, name)
-            found[str(path.relative_to(root))] = hashlib.sha256(path.read_bytes()).hexdigest()
-    return found
+            sums_by_path[str(path.relative_to(root))] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return sums_by_path
 
 
 def wanted(files: dict[str, bytes]) -> dict[str, str]:
@@ -92,9 +92,9 @@ def test_attributes_are_those_of_plain_read_only_files(node: ReaderNode) -> None
     root = node.register(version)
     node.start()
 
-    found = os.stat(root / "large.bin")
-    assert (found.st_size, stat.S_IMODE(found.st_mode), found.st_nlink) == (5 * MB + 17, 0o444, 1)
-    assert int(found.st_mtime) == int((node.folder / "source/large.bin").stat().st_mtime)
+    status = os.stat(root / "large.bin")
+    assert (status.st_size, stat.S_IMODE(status.st_mode), status.st_nlink) == (5 * MB + 17, 0o444, 1)
+    assert int(status.st_mtime) == int((node.folder / "source/large.bin").stat().st_mtime)
     assert stat.S_IMODE(os.stat(root / "train").st_mode) == 0o555
     assert sorted(os.listdir(root)) == ["large.bin", "odd", "train", "zero"]
     with pytest.raises(FileNotFoundError):
@@ -117,9 +117,9 @@ def test_blocks_on_the_node_are_read_from_its_disk_and_the_rest_from_their_holde
     upper = [file for file in range(len(manifest)) if file not in lower]
     first.put(manifest, node.folder / "source", only=lower)
     second.put(manifest, node.folder / "source", only=upper)
-    here = manifest.file_at(b"train/n0/00000.jpg")
-    assert here is not None
-    block = int(manifest.block_ids[manifest.blocks_of(here).start])
+    file_here = manifest.file_at(b"train/n0/00000.jpg")
+    assert file_here is not None
+    block = int(manifest.block_ids[manifest.blocks_of(file_here).start])
     (node.tier / "agent/spool" / str(block)).write_bytes(files["train/n0/00000.jpg"])
     for giver in (first, second):
         giver.process.start()
@@ -217,9 +217,9 @@ def test_a_table_of_holders_that_changes_under_open_files_is_followed(node: Read
         head = opened.read(100_000)
         old.process.kill()
         node.table(version, table_of(holder_of(new)))
-        rest = b"".join(iter(lambda: opened.read(1 << 20), b""))
+        tail = b"".join(iter(lambda: opened.read(1 << 20), b""))
 
-    assert head + rest == files["large.bin"]
+    assert head + tail == files["large.bin"]
     new.process.kill()
 
 

@@ -94,9 +94,9 @@ def reading(root: Path, files: dict[str, bytes]) -> Iterator[Readers]:
 @pytest.fixture
 def files() -> dict[str, bytes]:
     """Small files and some of several parts."""
-    made = random.Random(1)
-    found = {f"c{number % 7}/{number:04d}": made.randbytes(100_000) for number in range(300)}
-    return found | {f"large{number}": made.randbytes(3_000_000) for number in range(3)}
+    rng = random.Random(1)
+    small_files = {f"c{number % 7}/{number:04d}": rng.randbytes(100_000) for number in range(300)}
+    return small_files | {f"large{number}": rng.randbytes(3_000_000) for number in range(3)}
 
 
 @pytest.fixture
@@ -207,21 +207,21 @@ def test_the_reserve_serves_nothing_that_it_does_not_understand(
     node: ReaderNode, root: Path, files: dict[str, bytes]
 ) -> None:
     node.start()
-    known = node.own.registered.read(root.name)
-    assert known is not None
-    unknown = msgspec.structs.replace(known, number=known.number + 1, manifest=f"{known.manifest}-none")
+    entry = node.own.registered.read(root.name)
+    assert entry is not None
+    unknown = msgspec.structs.replace(entry, number=entry.number + 1, manifest=f"{entry.manifest}-none")
     write_atomically(node.own.versions / f"{CLUSTER}.{'0' * 32}", msgspec.json.encode(unknown))
     node.reader.kill()
     name = sorted(files)[0]
-    found: list[bytes] = []
-    reading_one = threading.Thread(target=lambda: found.append((root / name).read_bytes()))
+    contents: list[bytes] = []
+    reading_one = threading.Thread(target=lambda: contents.append((root / name).read_bytes()))
     reading_one.start()
     reading_one.join(3)
     assert reading_one.is_alive()  # it waits for a reader, as it would without a reserve
 
     node.reader.start()
     reading_one.join(30)
-    assert found == [files[name]]
+    assert contents == [files[name]]
 
 
 def test_a_reader_that_is_stopped_politely_and_followed_by_another_is_not_noticed(
@@ -287,9 +287,9 @@ def test_a_serving_process_that_may_have_no_more_memory_is_not_noticed(
             count, limited = readers.count, serving(node)
             eventually(lambda count=count: readers.count > count + 50, deadline=30)  # type: ignore[misc]
             used = psutil.Process(limited).memory_info().vms
-            own = names.READER_USER  # nobody else may, without a capability that root has not everywhere
+            user = names.READER_USER  # nobody else may, without a capability that root has not everywhere
             command = ["prlimit", f"--pid={limited}", f"--as={used}:{used}"]
-            subprocess.run(command, check=True, user=own, group=own, extra_groups=[])
+            subprocess.run(command, check=True, user=user, group=user, extra_groups=[])
             drop_page_cache()
             count = readers.count
             eventually(lambda count=count: readers.count > count + 300, deadline=60)  # type: ignore[misc]

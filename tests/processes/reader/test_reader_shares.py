@@ -86,12 +86,12 @@ class Tenants:
 
 @pytest.fixture
 def tenants(node: ReaderNode) -> Iterator[Tenants]:
-    found = Tenants(node)
+    tenants = Tenants(node)
     node.start()
-    found.check_honest(0)
-    yield found
-    found.gate.set()
-    found.agent.close()
+    tenants.check_honest(0)
+    yield tenants
+    tenants.gate.set()
+    tenants.agent.close()
 
 
 def _version(folder: Path, node: ReaderNode, sizes: dict[str, int]) -> Version:
@@ -141,9 +141,9 @@ def _read_slowly(tenants: Tenants, count: int) -> dict[str, Future[bytes]]:
     names = [f"{number:03}" for number in range(count)]
     begun = {name: _begin(lambda name=name: (tenants.slow / name).read_bytes()) for name in names}  # type: ignore[misc]
     _all_wait([thread for thread, _ in begun.values()])
-    found = {name: content for name, (_, content) in begun.items()}
-    assert not any(content.done() for content in found.values())
-    return found
+    contents = {name: content for name, (_, content) in begun.items()}
+    assert not any(content.done() for content in contents.values())
+    return contents
 
 
 def _ask_ahead(tenants: Tenants) -> bytes:
@@ -174,7 +174,7 @@ def test_what_one_thread_asks_for_ahead_leaves_the_kernel_room_for_others(tenant
 def test_what_one_program_asks_for_ahead_fails_no_read_of_the_same_dataset(tenants: Tenants) -> None:
     """The kernel takes all of it at once, more than a version may have, and the program then reads what it asked for
     first, or last, or in between, next to others that read other files."""
-    own = []
+    reads = []
     for place in (0, ASKED // 2, ASKED - 1):
 
         def ask(place: int = place) -> bytes:
@@ -183,16 +183,16 @@ def test_what_one_program_asks_for_ahead_fails_no_read_of_the_same_dataset(tenan
                 file.seek(place * STEP)
                 return file.read(4096)
 
-        own.append(_begin(ask))
-    _all_wait([thread for thread, _ in own])
-    others = _read_slowly(tenants, 30)
-    assert not any(content.done() for _, content in own)
+        reads.append(_begin(ask))
+    _all_wait([thread for thread, _ in reads])
+    slow_reads = _read_slowly(tenants, 30)
+    assert not any(content.done() for _, content in reads)
     tenants.check_honest(1)
     tenants.gate.set()
     large = (tenants.slow_files / "large").read_bytes()
-    for place, (_, content) in zip((0, ASKED // 2, ASKED - 1), own, strict=True):
+    for place, (_, content) in zip((0, ASKED // 2, ASKED - 1), reads, strict=True):
         assert content.result(60) == large[place * STEP :][:4096], place
-    for name, content in others.items():
+    for name, content in slow_reads.items():
         assert content.result(60) == (tenants.slow_files / name).read_bytes()
 
 

@@ -77,10 +77,10 @@ class Program:
 
 @pytest.fixture(params=KINDS)
 def program(request: pytest.FixtureRequest, tenants: Tenants) -> Iterator[Program]:
-    found = Program(tenants, request.param)
-    yield found
+    program = Program(tenants, request.param)
+    yield program
     tenants.gate.set()
-    found.close()
+    program.close()
 
 
 @pytest.mark.failure_mode("program-killed-while-waiting")

@@ -64,10 +64,10 @@ def test_nothing_that_hears_from_other_nodes_is_root_and_no_read_misses_it(node:
 def test_the_reader_reads_blocks_that_the_cache_keeps_for_its_own_group(node: ReaderNode) -> None:
     content = os.urandom(60_000)
     version = small_version(node.folder, {"here": content})
-    own = Giver(node.folder, "own")
-    own.put(version.manifest, node.folder / "source")
+    giver = Giver(node.folder, "own")
+    giver.put(version.manifest, node.folder / "source")
     blocks = node.tier / "agent/spool"
-    for block in (own.tier / "agent/spool").iterdir():
+    for block in (giver.tier / "agent/spool").iterdir():
         block.rename(blocks / block.name)
     os.chown(blocks, names.CACHE_USER, names.CACHE_USER)
     blocks.chmod(0o750)
@@ -83,7 +83,7 @@ def test_of_its_folder_the_reader_owns_what_it_writes_and_can_exchange_nothing_e
     theirs = {path.name for path in node.own.root.iterdir() if path.lstat().st_uid == names.READER_USER}
     assert theirs == {"failures", "holders", "keepers", "pod-waits", "readers", "serving"}
     for roots in (node.own.root, node.own.versions):
-        found = roots.stat()
-        assert (found.st_uid, stat.S_IMODE(found.st_mode)) == (0, 0o755)
+        status = roots.stat()
+        assert (status.st_uid, stat.S_IMODE(status.st_mode)) == (0, 0o755)
     socket = node.own.socket.stat()
     assert (socket.st_uid, socket.st_gid, stat.S_IMODE(socket.st_mode)) == (0, names.READER_USER, 0o660)

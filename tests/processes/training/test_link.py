@@ -32,15 +32,15 @@ def run_all(
 ) -> list[list[LinkRate] | BaseException]:
     """Every worker of a job in a thread of its own: what each of them found."""
     port = free_port()
-    found: list[list[LinkRate] | BaseException] = [[] for _ in range(world_size)]
+    rates: list[list[LinkRate] | BaseException] = [[] for _ in range(world_size)]
 
     def work(rank: int) -> None:
         size = (sizes or {}).get(rank, world_size)
         job = Job(master=master, port=port, rank=rank, world_size=size, timeout=5)
         try:
-            found[rank] = measure_links(job, seconds=0.2)
+            rates[rank] = measure_links(job, seconds=0.2)
         except PeerError as error:
-            found[rank] = error
+            rates[rank] = error
 
     threads = [threading.Thread(target=work, args=(rank,)) for rank in range(world_size)]
     for thread in threads:
@@ -48,23 +48,23 @@ def run_all(
     for thread in threads:
         thread.join(30)
         assert not thread.is_alive()
-    return found
+    return rates
 
 
 def test_worker_0_gets_every_pair_in_both_directions() -> None:
-    first, *others = run_all(3)
+    first, *other_rates = run_all(3)
     assert isinstance(first, list)
     assert [(rate.source, rate.target) for rate in first] == [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)]
     assert all(rate.bytes_per_second > 1e6 and 0 < rate.latency_seconds < 1 for rate in first)
-    assert others == [[], []]
+    assert other_rates == [[], []]
 
 
 @needs_ipv6
 def test_workers_measure_each_other_at_addresses_of_ipv6() -> None:
-    first, *others = run_all(3, master=LOOPBACK)
+    first, *other_rates = run_all(3, master=LOOPBACK)
     assert isinstance(first, list)
     assert [(rate.source, rate.target) for rate in first] == [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)]
-    assert others == [[], []]
+    assert other_rates == [[], []]
 
 
 def test_workers_that_disagree_on_their_number_are_both_refused() -> None:

@@ -36,21 +36,21 @@ def folder(tmp_path: Path) -> Path:
 
 def contents(loader: Loader, epoch: int) -> list[tuple[int, int]]:
     """The (file number, label) pairs of an epoch, in order."""
-    found = []
+    samples_of_epoch = []
     for batch in loader.epoch(epoch):
         assert batch.images.shape[1:] == SHAPE
-        found += [
+        samples_of_epoch += [
             (int(image[0, 0, 0]) // 8, int(label))
             for image, label in zip(batch.images, batch.labels, strict=True)
         ]
-    return found
+    return samples_of_epoch
 
 
 def test_an_epoch_has_every_sample_once_with_its_label(folder: Path) -> None:
     samples, classes = find_images(folder)
     assert classes == ["class0", "class1", "class2"]
-    found = contents(Loader(samples, batch=4, shape=SHAPE, drop_last=False), 0)
-    assert sorted(found) == [(number, number % 3) for number in range(30)]
+    samples_of_epoch = contents(Loader(samples, batch=4, shape=SHAPE, drop_last=False), 0)
+    assert sorted(samples_of_epoch) == [(number, number % 3) for number in range(30)]
 
 
 @pytest.mark.parametrize("processes", [True, False])
@@ -146,8 +146,8 @@ def test_20_ms_put_into_a_stage_are_reported_as_that_stages_time(folder: Path, s
     samples, _ = find_images(folder)
     functions: dict[str, Callable[..., Any]] = {"read": read_file, "decode": decode_image, "batch": put_image}
     slow = Slowed(functions.get(stage, lambda: None))
-    own = {"read": {"read": slow}, "decode": {"decode": slow}, "batch": {"put": slow}}.get(stage, {})
-    loader = Loader(samples, batch=3, shape=SHAPE, readers=1, decoders=1, processes=False, **own)  # type: ignore[arg-type]
+    slow_parts = {"read": {"read": slow}, "decode": {"decode": slow}, "batch": {"put": slow}}.get(stage, {})
+    loader = Loader(samples, batch=3, shape=SHAPE, readers=1, decoders=1, processes=False, **slow_parts)  # type: ignore[arg-type]
     # On a machine with much other work threads wait to be woken, for milliseconds: of three epochs the calmest counts.
     calmest, report = float("inf"), None
     for epoch in range(3):
@@ -228,9 +228,9 @@ def test_a_file_that_is_no_image_is_named(folder: Path) -> None:
 
 def test_a_file_that_is_gone_or_too_large_is_named(folder: Path) -> None:
     samples, _ = find_images(folder)
-    gone = [*samples, Sample(str(folder / "class1" / "gone.png"), 1)]
+    with_missing = [*samples, Sample(str(folder / "class1" / "gone.png"), 1)]
     with pytest.raises(InputError, match=r"gone.png cannot be read: No such file"):
-        contents(Loader(gone, batch=31, shape=SHAPE), 0)
+        contents(Loader(with_missing, batch=31, shape=SHAPE), 0)
     with pytest.raises(InputError, match=r"is larger than 50 bytes; give the loader a larger max_file_bytes"):
         contents(Loader(samples, batch=3, shape=SHAPE, max_file_bytes=50), 0)
 

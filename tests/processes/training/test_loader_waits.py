@@ -69,7 +69,7 @@ def test_files_in_the_memory_of_the_host_are_nobodys(tmp_path: Path) -> None:
     try:
         assert LoaderWaits(proc, group_of(tmp_path / "groups", 7)).of(POD) is None
         (proc / "1").unlink()
-        found = LoaderWaits(proc, group_of(tmp_path / "again", 7)).of(POD)
-        assert found is not None  # the host is what made the difference
+        wait = LoaderWaits(proc, group_of(tmp_path / "again", 7)).of(POD)
+        assert wait is not None  # the host is what made the difference
     finally:
         file.unlink()

@@ -60,25 +60,25 @@ def version(tmp_path: Path) -> Version:
 async def test_a_check_finds_a_block_that_differs_and_loads_it_again(
     tmp_path: Path, version: Version, percent: int
 ) -> None:
-    async with running_agent(tmp_path / "one") as one:
-        one.give(version.assignment(), manifests=version)
-        await one.holds(version)
+    async with running_agent(tmp_path / "one") as agent:
+        agent.give(version.assignment(), manifests=version)
+        await agent.holds(version)
         for block in range(version.manifest.blocks):
-            spoiled = one.disk.spool / str(version.manifest.block_ids[block])
+            spoiled = agent.disk.spool / str(version.manifest.block_ids[block])
             os.chmod(spoiled, 0o644)
             if block % 40 == 0:
                 spoiled.write_bytes(b"x" * 2_000)
-        one.give(version.assignment(version=2, check=Check(id="first", percent=percent)))
+        agent.give(version.assignment(version=2, check=Check(id="first", percent=percent)))
         await eventually_async(
-            lambda: (check := one.mount().check) is not None and check.id == "first" and check.done,
+            lambda: (check := agent.mount().check) is not None and check.id == "first" and check.done,
             deadline=30,
         )
-        check = one.mount().check
+        check = agent.mount().check
         assert check is not None
         assert (check.wrong_count, check.wrong) == (0, ())
         in_it = version.manifest.block_slots < -(-4096 * percent // 100)
         assert check.files == int(in_it.sum())
-        content = one.content(version)
+        content = agent.content(version)
         names = sorted(FILES)
         for block in range(version.manifest.blocks):
             if in_it[block]:
@@ -86,15 +86,15 @@ async def test_a_check_finds_a_block_that_differs_and_loads_it_again(
 
 
 async def test_a_check_says_which_files_cannot_be_compared(tmp_path: Path, version: Version) -> None:
-    async with running_agent(tmp_path / "one") as one:
-        one.give(version.assignment(), manifests=version)
-        await one.holds(version)
+    async with running_agent(tmp_path / "one") as agent:
+        agent.give(version.assignment(), manifests=version)
+        await agent.holds(version)
         (tmp_path / "source" / "003").unlink()
-        one.give(version.assignment(version=2, check=Check(id="first")))
-        await eventually_async(lambda: (check := one.mount().check) is not None and check.done, deadline=30)
-        check = one.mount().check
+        agent.give(version.assignment(version=2, check=Check(id="first")))
+        await eventually_async(lambda: (check := agent.mount().check) is not None and check.done, deadline=30)
+        check = agent.mount().check
         assert check is not None
-        assert [(each.path, each.code) for each in check.wrong] == [("003", "Missing")]
+        assert [(wrong_file.path, wrong_file.code) for wrong_file in check.wrong] == [("003", "Missing")]
 
 
 class FailsFirst:
@@ -135,15 +135,15 @@ async def test_a_failure_that_passes_does_not_fail_a_check(
     few = dict(list(FILES.items())[: 6 if times == 1 else 4])
     version = folder_version(fill(tmp_path / "source", few), store=tmp_path / "manifests")
     monkeypatch.setattr(checks, "pause", lambda *_, **__: 0.01)
-    async with running_agent(tmp_path / "one") as one:
-        one.give(version.assignment(), manifests=version)
-        await one.holds(version)
-        source = one.agent.mounts[MOUNT].source.reader
+    async with running_agent(tmp_path / "one") as agent:
+        agent.give(version.assignment(), manifests=version)
+        await agent.holds(version)
+        source = agent.agent.mounts[MOUNT].source.reader
         assert source is not None
-        one.agent.mounts[MOUNT].source.reader = FailsFirst(source, times=times, failure=failure)
-        one.give(version.assignment(version=2, check=Check(id="first")))
-        await eventually_async(lambda: (check := one.mount().check) is not None and check.done, deadline=30)
-        check = one.mount().check
+        agent.agent.mounts[MOUNT].source.reader = FailsFirst(source, times=times, failure=failure)
+        agent.give(version.assignment(version=2, check=Check(id="first")))
+        await eventually_async(lambda: (check := agent.mount().check) is not None and check.done, deadline=30)
+        check = agent.mount().check
         assert check is not None
         assert (check.wrong, check.files) == ((), len(few))
 
@@ -159,14 +159,14 @@ async def test_files_that_stay_changed_are_named_after_a_time_for_all_of_them_an
         if extent.path.decode() in changed:
             raise CHANGED
 
-    async with running_agent(tmp_path / "one") as one:
-        one.give(version.assignment(), manifests=version)
-        await one.holds(version)
-        Interposed(one.agent.mounts[MOUNT], before=answer)
-        one.give(version.assignment(version=2, check=Check(id="first")))
-        found = await compared(one)
-        assert (found.files, found.wrong_count) == (len(FILES) - len(changed), len(changed))
-        assert {file.code for file in found.wrong} == {"Changed"}
+    async with running_agent(tmp_path / "one") as agent:
+        agent.give(version.assignment(), manifests=version)
+        await agent.holds(version)
+        Interposed(agent.agent.mounts[MOUNT], before=answer)
+        agent.give(version.assignment(version=2, check=Check(id="first")))
+        comparison = await compared(agent)
+        assert (comparison.files, comparison.wrong_count) == (len(FILES) - len(changed), len(changed))
+        assert {file.code for file in comparison.wrong} == {"Changed"}
 
 
 class Lies:
@@ -191,9 +191,9 @@ async def compared(one: RunningAgent, *, check: str = "first") -> CheckState:
         return state is not None and state.id == check and state.done
 
     await eventually_async(done, deadline=30, describe=lambda: repr(one.mount()))
-    found = one.mount().check
-    assert found is not None
-    return found
+    comparison = one.mount().check
+    assert comparison is not None
+    return comparison
 
 
 @pytest.mark.failure_mode("agent-restarts-with-wrong-copies")
@@ -201,37 +201,39 @@ async def test_a_block_that_differs_twice_is_not_served_and_stays_so_over_a_rest
     tmp_path: Path, version: Version
 ) -> None:
     block = int(version.manifest.block_ids[3])
-    others = {name: content for name, content in FILES.items() if name != "003"}
+    intact_files = {name: content for name, content in FILES.items() if name != "003"}
 
     def refused(agent: RunningAgent) -> bool:
         state = agent.mount()
-        named = [(one.path, one.code) for one in state.failed]
+        named = [(failure.path, failure.code) for failure in state.failed]
         return state.held_bytes == version.bytes - 2_000 and named == [("003", "Wrong")]
 
-    async with running_agent(tmp_path / "one") as one:
-        one.give(version.assignment(), manifests=version)
-        await one.holds(version)
-        mount = one.agent.mounts[MOUNT]
+    async with running_agent(tmp_path / "one") as first_agent:
+        first_agent.give(version.assignment(), manifests=version)
+        await first_agent.holds(version)
+        mount = first_agent.agent.mounts[MOUNT]
         assert mount.source.reader is not None
         mount.source.reader = Lies(mount.source.reader, path=b"003")
-        one.give(version.assignment(version=2, check=Check(id="first")))
-        found = await compared(one)
-        assert [(each.path, each.code) for each in found.wrong] == [("003", "Wrong")]
-        await eventually_async(lambda: refused(one), deadline=30, describe=lambda: repr(one.mount()))
-        assert one.content(version) == others
-        assert not (one.disk.spool / str(block)).exists()
-    left = tmp_path / "one" / "agent" / "spool" / str(block)
-    left.write_bytes(b"x" * 2_000)  # of an agent that was killed before it could drop the wrong copy
+        first_agent.give(version.assignment(version=2, check=Check(id="first")))
+        comparison = await compared(first_agent)
+        assert [(wrong_file.path, wrong_file.code) for wrong_file in comparison.wrong] == [("003", "Wrong")]
+        await eventually_async(
+            lambda: refused(first_agent), deadline=30, describe=lambda: repr(first_agent.mount())
+        )
+        assert first_agent.content(version) == intact_files
+        assert not (first_agent.disk.spool / str(block)).exists()
+    spoiled = tmp_path / "one" / "agent" / "spool" / str(block)
+    spoiled.write_bytes(b"x" * 2_000)  # of an agent that was killed before it could drop the wrong copy
 
     async with running_agent(tmp_path / "one") as again:
-        assert not left.exists()
+        assert not spoiled.exists()
         await eventually_async(lambda: refused(again), deadline=30, describe=lambda: repr(again.mount()))
         again.give(version.assignment(version=1, check=Check(id="first")))
-        assert await compared(again) == found
+        assert await compared(again) == comparison
         await eventually_async(lambda: not again.mount().busy or again.mount().parts, deadline=30)
         assert again.mount().source_bytes == 0, "what was compared is not compared again"
-        left.write_bytes(b"y" * 2_000)  # whoever puts it back
-        await eventually_async(lambda: not left.exists(), deadline=30)
+        spoiled.write_bytes(b"y" * 2_000)  # whoever puts it back
+        await eventually_async(lambda: not spoiled.exists(), deadline=30)
         assert again.disk.open(block) is None
 
         again.give(version.assignment(version=2))  # the comparison is not asked for any more
@@ -249,16 +251,16 @@ async def test_an_agent_killed_in_the_middle_of_a_comparison_serves_no_copy_that
         if extent.path != b"003":
             gate.wait(10)
 
-    async with running_agent(tmp_path / "one") as one:
-        one.give(version.assignment(), manifests=version)
-        await one.holds(version)
-        copy = one.disk.spool / str(block)
+    async with running_agent(tmp_path / "one") as agent:
+        agent.give(version.assignment(), manifests=version)
+        await agent.holds(version)
+        copy = agent.disk.spool / str(block)
         os.chmod(copy, 0o644)
         copy.write_bytes(b"x" * 2_000)
-        Interposed(one.agent.mounts[MOUNT], before=waits)
-        one.give(version.assignment(version=2, check=Check(id="first")))
+        Interposed(agent.agent.mounts[MOUNT], before=waits)
+        agent.give(version.assignment(version=2, check=Check(id="first")))
         await eventually_async(lambda: not copy.exists(), deadline=30)
-        assert not list(one.disk.checks.iterdir()), "the comparison has not ended"
+        assert not list(agent.disk.checks.iterdir()), "the comparison has not ended"
     gate.set()
     copy.write_bytes(b"x" * 2_000)  # as if it had been killed before it could drop it
 
@@ -275,20 +277,20 @@ async def test_an_agent_killed_in_the_middle_of_a_comparison_serves_no_copy_that
 async def test_another_comparison_gives_refused_blocks_another_chance(
     tmp_path: Path, version: Version
 ) -> None:
-    async with running_agent(tmp_path / "one") as one:
-        one.give(version.assignment(), manifests=version)
-        await one.holds(version)
-        mount = one.agent.mounts[MOUNT]
+    async with running_agent(tmp_path / "one") as agent:
+        agent.give(version.assignment(), manifests=version)
+        await agent.holds(version)
+        mount = agent.agent.mounts[MOUNT]
         honest = mount.source.reader
         assert honest is not None
         mount.source.reader = Lies(honest, path=b"003")
-        one.give(version.assignment(version=2, check=Check(id="first")))
-        assert (await compared(one)).wrong_count == 1
+        agent.give(version.assignment(version=2, check=Check(id="first")))
+        assert (await compared(agent)).wrong_count == 1
         mount.source.reader = honest
-        one.give(version.assignment(version=3, check=Check(id="second")))
-        assert (await compared(one, check="second")).wrong_count == 0
-        await one.holds(version)
-        assert one.content(version) == FILES
+        agent.give(version.assignment(version=3, check=Check(id="second")))
+        assert (await compared(agent, check="second")).wrong_count == 0
+        await agent.holds(version)
+        assert agent.content(version) == FILES
 
 
 async def test_a_comparison_of_other_files_neither_loads_nor_counts_what_an_earlier_one_refused(
@@ -297,19 +299,19 @@ async def test_a_comparison_of_other_files_neither_loads_nor_counts_what_an_earl
     first, second = (
         Part(name=f"Preload a/{name}", slots=ALL_SLOTS, paths=(name,)) for name in ("003", "004")
     )
-    async with running_agent(tmp_path / "one") as one:
-        one.give(version.assignment(parts=(first, second)), manifests=version)
-        await eventually_async(lambda: one.mount().held_bytes == 4_000, deadline=30)
-        mount = one.agent.mounts[MOUNT]
+    async with running_agent(tmp_path / "one") as agent:
+        agent.give(version.assignment(parts=(first, second)), manifests=version)
+        await eventually_async(lambda: agent.mount().held_bytes == 4_000, deadline=30)
+        mount = agent.agent.mounts[MOUNT]
         assert mount.source.reader is not None
         mount.source.reader = Lies(mount.source.reader, path=b"003")
         of_first, of_second = (Check(id=part.name, part=part.name) for part in (first, second))
-        one.give(version.assignment(version=2, parts=(first, second), check=of_first))
-        assert (await compared(one, check=first.name)).wrong_count == 1
-        one.give(version.assignment(version=3, parts=(first, second), check=of_second))
-        found = await compared(one, check=second.name)
-        assert (found.wrong_count, found.wrong, found.files) == (0, (), 1)
-        assert sorted(one.content(version)) == ["004"]
+        agent.give(version.assignment(version=2, parts=(first, second), check=of_first))
+        assert (await compared(agent, check=first.name)).wrong_count == 1
+        agent.give(version.assignment(version=3, parts=(first, second), check=of_second))
+        comparison = await compared(agent, check=second.name)
+        assert (comparison.wrong_count, comparison.wrong, comparison.files) == (0, (), 1)
+        assert sorted(agent.content(version)) == ["004"]
 
 
 async def test_a_disk_that_keeps_the_note_of_a_comparison_does_not_end_the_agent(
@@ -318,16 +320,16 @@ async def test_a_disk_that_keeps_the_note_of_a_comparison_does_not_end_the_agent
     def refused(_: str) -> None:
         raise OSError(30, "Read-only file system")
 
-    async with running_agent(tmp_path / "one") as one:
-        one.give(version.assignment(check=Check(id="first")), manifests=version)
-        assert (await compared(one)).wrong_count == 0
-        monkeypatch.setattr(one.agent.checker._notes, "remove", refused)
-        one.give(version.assignment(version=2))
-        assert one.mount().check is None
+    async with running_agent(tmp_path / "one") as agent:
+        agent.give(version.assignment(check=Check(id="first")), manifests=version)
+        assert (await compared(agent)).wrong_count == 0
+        monkeypatch.setattr(agent.agent.checker._notes, "remove", refused)
+        agent.give(version.assignment(version=2))
+        assert agent.mount().check is None
         fill(tmp_path / "source", {"more": b"more"})
         newer = folder_version(tmp_path / "source", store=tmp_path / "manifests")
-        one.give(newer.assignment(version=3), manifests=newer)
-        await one.holds(newer)
+        agent.give(newer.assignment(version=3), manifests=newer)
+        await agent.holds(newer)
 
 
 def wrong_for_views(agent: RunningAgent, version: Version) -> list[str]:
@@ -342,11 +344,11 @@ def wrong_for_views(agent: RunningAgent, version: Version) -> list[str]:
 async def test_a_wrong_copy_that_the_disk_does_not_drop_is_given_to_no_reader(
     tmp_path: Path, version: Version, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running_agent(tmp_path / "one") as one:
-        one.give(version.assignment(), manifests=version)
-        await one.holds(version)
+    async with running_agent(tmp_path / "one") as agent:
+        agent.give(version.assignment(), manifests=version)
+        await agent.holds(version)
         block = int(version.manifest.block_ids[3])
-        file, unspool = one.disk.spool / str(block), one.disk.unspool
+        file, unspool = agent.disk.spool / str(block), agent.disk.unspool
         os.chmod(file, 0o644)
         file.write_bytes(b"x" * 2_000)
 
@@ -356,21 +358,21 @@ async def test_a_wrong_copy_that_the_disk_does_not_drop_is_given_to_no_reader(
             unspool(identity)
 
         with monkeypatch.context() as patch:
-            patch.setattr(one.disk, "unspool", refused)
-            one.give(version.assignment(version=2, check=Check(id="first")))
-            await eventually_async(lambda: one.mount().held_bytes == version.bytes - 2_000, deadline=30)
-            assert one.disk.open(block) is None
+            patch.setattr(agent.disk, "unspool", refused)
+            agent.give(version.assignment(version=2, check=Check(id="first")))
+            await eventually_async(lambda: agent.mount().held_bytes == version.bytes - 2_000, deadline=30)
+            assert agent.disk.open(block) is None
             assert file.exists()
-            await eventually_async(lambda: wrong_for_views(one, version) == ["003"], deadline=30)
+            await eventually_async(lambda: wrong_for_views(agent, version) == ["003"], deadline=30)
 
-            one.give(version.assignment(version=3))  # the comparison is not asked for any more
-            await eventually_async(lambda: one.mount().version == 3, deadline=30)
-            assert one.disk.open(block) is None
-            assert one.mount().held_bytes == version.bytes - 2_000
-        await one.holds(version)
-        assert one.content(version) == FILES
-        assert list(one.disk.checks.iterdir()) == []
-        assert wrong_for_views(one, version) == []
+            agent.give(version.assignment(version=3))  # the comparison is not asked for any more
+            await eventually_async(lambda: agent.mount().version == 3, deadline=30)
+            assert agent.disk.open(block) is None
+            assert agent.mount().held_bytes == version.bytes - 2_000
+        await agent.holds(version)
+        assert agent.content(version) == FILES
+        assert list(agent.disk.checks.iterdir()) == []
+        assert wrong_for_views(agent, version) == []
 
 
 def test_one_more_wrong_block_is_marked_without_those_before_it(
@@ -382,16 +384,16 @@ def test_one_more_wrong_block_is_marked_without_those_before_it(
     ids = version.manifest.block_ids.tolist()
     mount.refuse(ids[:2])
     mount.opened(Ledger(version.manifest))
-    asked: list[int] = []
+    block_ids: list[int] = []
     numbers = mount._numbers
 
     def counted(wanted: Iterable[int]) -> list[int]:
-        asked.extend(wanted)
+        block_ids.extend(wanted)
         return numbers(wanted)
 
     monkeypatch.setattr(mount, "_numbers", counted)
     mount.refuse(ids[2:3])
-    assert asked == ids[2:3]
+    assert block_ids == ids[2:3]
     assert mount.ledger is not None
     assert [ids[block] for block in mount.ledger.refused_blocks()] == sorted(ids[:3])
 
@@ -408,43 +410,43 @@ async def test_a_copy_that_the_disk_cannot_read_is_loaded_again(
         return hash_of(file, offset=offset, length=length)
 
     monkeypatch.setattr(comparison, "hash_of", reads)
-    async with running_agent(tmp_path / "one") as one:
-        one.give(version.assignment(), manifests=version)
-        await one.holds(version)
+    async with running_agent(tmp_path / "one") as agent:
+        agent.give(version.assignment(), manifests=version)
+        await agent.holds(version)
         held = os.open(f"{tmp_path}/one/agent{spoiled}", os.O_RDONLY)  # so that its number is not given again
         inode = os.fstat(held).st_ino
-        one.give(version.assignment(version=2, check=Check(id="first")))
-        found = await compared(one)
+        agent.give(version.assignment(version=2, check=Check(id="first")))
+        read_again = await compared(agent)
         os.close(held)
-        assert (found.wrong, found.files) == ((), len(FILES))
+        assert (read_again.wrong, read_again.files) == ((), len(FILES))
         assert os.stat(f"{tmp_path}/one/agent{spoiled}").st_ino != inode
-        assert one.content(version) == FILES
+        assert agent.content(version) == FILES
 
 
 async def test_a_comparison_that_fails_is_begun_again_after_a_pause_and_counts_from_zero(
     tmp_path: Path, version: Version, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left, pauses = 2, list[int]()
+    failures_left, pauses = 2, list[int]()
 
     def note(failures: int, **_: float) -> float:
         pauses.append(failures)
         return 0.01
 
     monkeypatch.setattr(checks, "pause", note)
-    async with running_agent(tmp_path / "one") as one:
-        one.give(version.assignment(), manifests=version)
-        await one.holds(version)
+    async with running_agent(tmp_path / "one") as agent:
+        agent.give(version.assignment(), manifests=version)
+        await agent.holds(version)
 
         def breaks(extent: Extent) -> None:
-            nonlocal left
-            if extent.path == b"050" and left:
-                left -= 1
+            nonlocal failures_left
+            if extent.path == b"050" and failures_left:
+                failures_left -= 1
                 raise RuntimeError("a defect")
 
-        Interposed(one.agent.mounts[MOUNT], before=breaks)
-        one.give(version.assignment(version=2, check=Check(id="first")))
-        found = await compared(one)
-        assert (found.wrong, found.files, found.bytes) == ((), len(FILES), version.bytes)
+        Interposed(agent.agent.mounts[MOUNT], before=breaks)
+        agent.give(version.assignment(version=2, check=Check(id="first")))
+        comparison = await compared(agent)
+        assert (comparison.wrong, comparison.files, comparison.bytes) == ((), len(FILES), version.bytes)
         assert pauses == [1, 2]
 
 
@@ -452,19 +454,19 @@ async def test_a_comparison_of_another_share_with_the_same_id_replaces_the_one_t
     tmp_path: Path, version: Version
 ) -> None:
     gate, entered = threading.Event(), threading.Event()
-    async with running_agent(tmp_path / "one") as one:
-        one.give(version.assignment(), manifests=version)
-        await one.holds(version)
+    async with running_agent(tmp_path / "one") as agent:
+        agent.give(version.assignment(), manifests=version)
+        await agent.holds(version)
 
         def waits(_: Extent) -> None:
             entered.set()
             gate.wait(10)
 
-        Interposed(one.agent.mounts[MOUNT], before=waits)
-        one.give(version.assignment(version=2, check=Check(id="first", percent=50)))
+        Interposed(agent.agent.mounts[MOUNT], before=waits)
+        agent.give(version.assignment(version=2, check=Check(id="first", percent=50)))
         await eventually_async(entered.is_set, deadline=10)
-        one.give(version.assignment(version=3, check=Check(id="first", percent=60)))
-        await eventually_async(lambda: one.agent.checker._runs[MOUNT].begun, deadline=10)
+        agent.give(version.assignment(version=3, check=Check(id="first", percent=60)))
+        await eventually_async(lambda: agent.agent.checker._runs[MOUNT].begun, deadline=10)
         gate.set()
-        found = await compared(one)
-        assert found.files == int((version.manifest.block_slots < -(-4096 * 60 // 100)).sum())
+        comparison = await compared(agent)
+        assert comparison.files == int((version.manifest.block_slots < -(-4096 * 60 // 100)).sum())

@@ -40,27 +40,27 @@ def version(tmp_path: Path) -> Version:
 async def test_what_others_remove_is_seen_within_five_seconds_and_brought_again(
     tmp_path: Path, version: Version
 ) -> None:
-    async with running_agent(tmp_path / "one") as one:
-        one.give(version.assignment(), manifests=version)
-        await one.holds(version)
-        one.give(version.assignment(version=2, source=None))  # so that the loss stays to be seen
-        for file in list(one.disk.spool.iterdir())[:50]:
+    async with running_agent(tmp_path / "one") as agent:
+        agent.give(version.assignment(), manifests=version)
+        await agent.holds(version)
+        agent.give(version.assignment(version=2, source=None))  # so that the loss stays to be seen
+        for file in list(agent.disk.spool.iterdir())[:50]:
             file.unlink()
         await eventually_async(
-            lambda: one.mount().held_bytes == version.bytes - 50 * 2_000, deadline=FOREIGN_CHANGE_SECONDS
+            lambda: agent.mount().held_bytes == version.bytes - 50 * 2_000, deadline=FOREIGN_CHANGE_SECONDS
         )
-        one.give(version.assignment(version=3))
-        await one.holds(version)
+        agent.give(version.assignment(version=3))
+        await agent.holds(version)
 
 
 async def test_nothing_is_done_at_rest(tmp_path: Path, version: Version) -> None:
-    async with running_agent(tmp_path / "one") as one:
-        one.give(version.assignment(), manifests=version)
-        await one.holds(version)
+    async with running_agent(tmp_path / "one") as agent:
+        agent.give(version.assignment(), manifests=version)
+        await agent.holds(version)
         looks = []
-        original = one.agent.inventory.look
-        one.agent.inventory.look = lambda mounts: (looks.append(1), original(mounts))  # type: ignore
-        await eventually_async(lambda: not one.agent.inventory._again, deadline=30)
+        original = agent.agent.inventory.look
+        agent.agent.inventory.look = lambda mounts: (looks.append(1), original(mounts))  # type: ignore
+        await eventually_async(lambda: not agent.agent.inventory._again, deadline=30)
         looks.clear()
         end = time.monotonic() + 2.5
         await eventually_async(lambda: time.monotonic() > end, deadline=5)
@@ -70,18 +70,18 @@ async def test_nothing_is_done_at_rest(tmp_path: Path, version: Version) -> None
 def test_what_is_brought_during_a_look_at_the_folders_takes_its_room(
     tmp_path: Path, version: Version, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk, taken = Disk(tmp_path / "one"), disk_room.Room(capacity=1 << 30, free=lambda: 1 << 30)
+    disk, room = Disk(tmp_path / "one"), disk_room.Room(capacity=1 << 30, free=lambda: 1 << 30)
     disk.prepare()
     lock, ledger = threading.RLock(), Ledger(version.manifest)
-    mount = MountWork(path=MOUNT, lock=lock, room=taken, ledger=ledger)
+    mount = MountWork(path=MOUNT, lock=lock, room=room, ledger=ledger)
     mount.assign(version.assignment())
-    looking = Inventory(disk=disk, room=taken, lock=lock)
+    looking = Inventory(disk=disk, room=room, lock=lock)
     looking.look([mount])
     bring, drop = ledger.take(now=0.0, most=2, most_bytes=1 << 20)
     for _ in (bring, drop):
-        assert taken.reserve(2_000) == ""
+        assert room.reserve(2_000) == ""
     mount.brought(ledger, drop)
-    assert taken.used == 2_000
+    assert room.used == 2_000
     put_block(disk, version.manifest, drop, b"x" * 2_000)
     (disk.spool / "77").write_bytes(b"a stranger")
 
@@ -92,7 +92,7 @@ def test_what_is_brought_during_a_look_at_the_folders_takes_its_room(
 
     monkeypatch.setattr(disk, "size_at", meanwhile)
     looking.look([mount])
-    assert taken.used == 2_000 + 10
+    assert room.used == 2_000 + 10
     assert ledger.is_here(bring)
     assert not ledger.is_here(drop)
 
@@ -108,22 +108,22 @@ async def test_a_mount_that_comes_during_a_slow_look_is_looked_at_after_it(
         assert go_on.wait(20)
         return original(disk, place)
 
-    async with running_agent(tmp_path / "one") as one:
-        monkeypatch.setattr(one.agent.kept_by_views, "due", lambda **_: bool(next(ticks)) and False)
+    async with running_agent(tmp_path / "one") as agent:
+        monkeypatch.setattr(agent.agent.kept_by_views, "due", lambda **_: bool(next(ticks)) and False)
         monkeypatch.setattr(Disk, "ids_at", slow)
-        one.agent.inventory.require()
+        agent.agent.inventory.require()
         await eventually_async(looking.is_set, deadline=10, interval=0.01)
-        one.give(version.assignment(), manifests=version)
-        await eventually_async(lambda: one.agent.mounts[MOUNT].ledger is not None, deadline=10)
+        agent.give(version.assignment(), manifests=version)
+        await eventually_async(lambda: agent.agent.mounts[MOUNT].ledger is not None, deadline=10)
         after = next(ticks)
 
         def many_ticks() -> bool:
-            one.agent.wake()
+            agent.agent.wake()
             return next(ticks) > after + 20
 
         await eventually_async(many_ticks, deadline=10, interval=0.01)
         go_on.set()
-        await one.holds(version)
+        await agent.holds(version)
 
 
 def test_bytes_that_only_views_keep_alive_are_counted(tmp_path: Path) -> None:
@@ -134,15 +134,15 @@ def test_bytes_that_only_views_keep_alive_are_counted(tmp_path: Path) -> None:
     for block, size in ((1, 1_000), (2, 500)):
         (disk.spool / str(block)).write_bytes(b"x" * size)
         os.link(disk.spool / str(block), view / str(block))
-    kept = KeptByViews(disk=disk)
-    kept.look()
-    assert kept.bytes == 0
+    kept_by_views = KeptByViews(disk=disk)
+    kept_by_views.look()
+    assert kept_by_views.bytes == 0
     (disk.spool / "1").unlink()
-    kept.look()
-    assert kept.bytes == 1_000
+    kept_by_views.look()
+    assert kept_by_views.bytes == 1_000
     (view / "1").unlink()
-    kept.look()
-    assert kept.bytes == 0
+    kept_by_views.look()
+    assert kept_by_views.bytes == 0
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
@@ -156,9 +156,9 @@ def test_neither_placeholders_nor_what_is_mounted_in_a_view_count_as_kept(tmp_pa
     subprocess.run(["mount", "-t", "tmpfs", "none", str(view / "shown")], check=True)
     try:
         (view / "shown" / "file").write_bytes(b"x" * 1_000)
-        kept = KeptByViews(disk=disk)
-        kept.look()
-        assert kept.bytes == 0
+        kept_by_views = KeptByViews(disk=disk)
+        kept_by_views.look()
+        assert kept_by_views.bytes == 0
     finally:
         subprocess.run(["umount", str(view / "shown")], check=True)
 

@@ -36,7 +36,7 @@ def _promised(connection: socket.socket, version: Version) -> list[int]:
     connection.sendall(frames.news(instance=1, place=len(ids), blocks=ids))
     count = frames.REQUEST.unpack(connection.recv(frames.REQUEST.size, socket.MSG_WAITALL))[2]
     body = connection.recv(count * frames.ASKED.size, socket.MSG_WAITALL)
-    return [wanted.block for wanted in frames.parse_wanted(body)]
+    return [request.block for request in frames.parse_wanted(body)]
 
 
 def dies_in_the_middle_of_a_block(connection: socket.socket, version: Version) -> None:
@@ -62,8 +62,8 @@ def never_answers(connection: socket.socket, version: Version) -> None:
 
 
 def gives_other_bytes(connection: socket.socket, version: Version) -> None:
-    asked = _promised(connection, version)
-    for block in asked:
+    blocks = _promised(connection, version)
+    for block in blocks:
         number = version.manifest.block_at(block)
         length = int(version.manifest.block_lengths[number if number is not None else 0])
         connection.sendall(frames.PIECE.pack(block, length, length, 12345) + b"x" * length)
@@ -77,7 +77,7 @@ def _requests(connection: socket.socket) -> Iterator[list[int]]:
         kind, _, count = frames.REQUEST.unpack(head)
         if kind == frames.READ:
             body = connection.recv(count * frames.ASKED.size, socket.MSG_WAITALL)
-            yield [wanted.block for wanted in frames.parse_wanted(body)]
+            yield [request.block for request in frames.parse_wanted(body)]
             continue
         body = connection.recv(frames.PLACE.size + count, socket.MSG_WAITALL)
         _, place, wait_ms = frames.PLACE.unpack_from(body)
@@ -101,15 +101,17 @@ class GivesLate:
     def __call__(self, connection: socket.socket, version: Version) -> None:
         _greeted(connection)
         ids = version.manifest.block_ids.tolist()
-        for asked in _requests(connection):
-            if asked[0] <= 0:
-                connection.sendall(frames.news(instance=1, place=len(ids), blocks=ids[-asked[0] :]))
+        for blocks in _requests(connection):
+            if blocks[0] <= 0:
+                connection.sendall(frames.news(instance=1, place=len(ids), blocks=ids[-blocks[0] :]))
                 continue
-            for block in asked:
+            for block in blocks:
                 content = self._contents[ids.index(block)]
-                found = xxhash.xxh3_64_intdigest(content)
+                content_hash = xxhash.xxh3_64_intdigest(content)
                 if block in self._refused:
-                    connection.sendall(frames.PIECE.pack(block, len(content), len(content), found) + content)
+                    connection.sendall(
+                        frames.PIECE.pack(block, len(content), len(content), content_hash) + content
+                    )
                 elif self._wrong:
                     connection.sendall(
                         frames.PIECE.pack(block, len(content), len(content), 1) + bytes(len(content))
@@ -165,18 +167,18 @@ async def test_what_a_bad_peer_does_not_give_comes_from_a_good_one(
     files = {f"{number:03}": os.urandom(3_000) for number in range(150)}
     version = folder_version(fill(tmp_path / "source", files), store=tmp_path / "manifests")
     async with (
-        running_agent(tmp_path / "one") as one,
-        running_agent(tmp_path / "two", node="node-2") as two,
+        running_agent(tmp_path / "one") as first,
+        running_agent(tmp_path / "two", node="node-2") as second,
     ):
-        one.give(version.assignment(), manifests=version)
-        await one.holds(version)
+        first.give(version.assignment(), manifests=version)
+        await first.holds(version)
         with peer_that(behaviour, version) as bad:
-            two.give(
-                version.assignment(origin=NO_SLOTS, source=None, peers=[bad, one.peer()]), manifests=version
+            second.give(
+                version.assignment(origin=NO_SLOTS, source=None, peers=[bad, first.peer()]), manifests=version
             )
-            await two.holds(version)
-        assert two.content(version) == files
-        assert not list(two.disk.partial.iterdir())
+            await second.holds(version)
+        assert second.content(version) == files
+        assert not list(second.disk.partial.iterdir())
 
 
 @pytest.mark.parametrize("behaviour", BEHAVIOURS, ids=lambda each: each.__name__)
@@ -186,11 +188,11 @@ async def test_what_no_peer_gives_is_read_from_the_source_after_a_bounded_time(
     files = {f"{number:03}": os.urandom(3_000) for number in range(40)}
     version = folder_version(fill(tmp_path / "source", files), store=tmp_path / "manifests")
     patience = Patience(answer=0.4, silent=0.6, stalled=1.5)
-    async with running_agent(tmp_path / "one", patience=patience) as one:
+    async with running_agent(tmp_path / "one", patience=patience) as agent:
         with peer_that(behaviour, version) as bad:
-            one.give(version.assignment(origin=NO_SLOTS, peers=[bad]), manifests=version)
-            await one.holds(version)
-        assert one.content(version) == files
+            agent.give(version.assignment(origin=NO_SLOTS, peers=[bad]), manifests=version)
+            await agent.holds(version)
+        assert agent.content(version) == files
 
 
 @pytest.mark.parametrize("wrong", [False, True], ids=["nothing", "other bytes"])
@@ -199,12 +201,12 @@ async def test_the_only_peer_is_asked_again_for_what_it_did_not_give_at_first(
 ) -> None:
     files = {f"{number:03}": os.urandom(3_000) for number in range(20)}
     version = folder_version(fill(tmp_path / "source", files), store=tmp_path / "manifests")
-    async with running_agent(tmp_path / "one") as one:
+    async with running_agent(tmp_path / "one") as agent:
         with peer_that(GivesLate(files, wrong=wrong), version) as late:
-            one.give(version.assignment(origin=NO_SLOTS, source=None, peers=[late]), manifests=version)
-            await one.holds(version)
-        assert one.content(version) == files
-        assert not one.mount().failures
+            agent.give(version.assignment(origin=NO_SLOTS, source=None, peers=[late]), manifests=version)
+            await agent.holds(version)
+        assert agent.content(version) == files
+        assert not agent.mount().failures
 
 
 async def test_two_agents_with_different_versions_exchange_what_both_have_and_no_more(tmp_path: Path) -> None:
@@ -213,15 +215,19 @@ async def test_two_agents_with_different_versions_exchange_what_both_have_and_no
     (source / "b").write_bytes(b"B" * 1500)
     new = folder_version(source, store=tmp_path / "manifests")
     async with (
-        running_agent(tmp_path / "one") as one,
-        running_agent(tmp_path / "two", node="node-2") as two,
+        running_agent(tmp_path / "one") as first,
+        running_agent(tmp_path / "two", node="node-2") as second,
     ):
-        one.give(new.assignment(), manifests=new)
-        await one.holds(new)
-        two.give(old.assignment(version=7, origin=NO_SLOTS, source=None, peers=[one.peer()]), manifests=old)
-        await eventually_async(lambda: two.mount().held_bytes == 2000, deadline=10)
-        assert set(two.content(old)) == {"a", "c"}
+        first.give(new.assignment(), manifests=new)
+        await first.holds(new)
+        second.give(
+            old.assignment(version=7, origin=NO_SLOTS, source=None, peers=[first.peer()]), manifests=old
+        )
+        await eventually_async(lambda: second.mount().held_bytes == 2000, deadline=10)
+        assert set(second.content(old)) == {"a", "c"}
 
-        two.give(new.assignment(version=8, origin=NO_SLOTS, source=None, peers=[one.peer()]), manifests=new)
-        await two.holds(new)
-        assert two.content(new) == {"a": b"a" * 1000, "b": b"B" * 1500, "c": b"c" * 1000}
+        second.give(
+            new.assignment(version=8, origin=NO_SLOTS, source=None, peers=[first.peer()]), manifests=new
+        )
+        await second.holds(new)
+        assert second.content(new) == {"a": b"a" * 1000, "b": b"B" * 1500, "c": b"c" * 1000}

@@ -42,42 +42,42 @@ def loaded(work: Path, found: Sources) -> tuple[LoggedDisk, int]:
 
 @pytest.mark.failure_mode("node-power-lost-during-load")
 def test_no_block_is_wrong_after_any_of_many_power_cuts(tmp_path: Path) -> None:
-    found = sources(tmp_path, seed=SEED)
-    disk, until = loaded(tmp_path, found)
+    inputs = sources(tmp_path, seed=SEED)
+    disk, until = loaded(tmp_path, inputs)
     wrong, right, removed = list[str](), 0, 0
-    kept, whole, parts = 0, 0, 0
+    kept_blocks, whole, parts = 0, 0, 0
     for number, folder in enumerate(cuts(disk, count=CUTS, seed=SEED, work=tmp_path, until=until)):
         tier = Disk(folder / "tier", boot="the next one")
         tier.prepare()
-        here = {int(name): (tier.spool / name).read_bytes() for name in os.listdir(tier.spool)}
+        blocks = {int(name): (tier.spool / name).read_bytes() for name in os.listdir(tier.spool)}
         extents = extents_on(tier)
         whole += len(os.listdir(tier.large.folders.whole))
         parts += len(os.listdir(tier.large.folders.parts))
-        kept += len(extents)
-        here |= extents
-        right += sum(content == found.blocks[block] for block, content in here.items())
+        kept_blocks += len(extents)
+        blocks |= extents
+        right += sum(content == inputs.blocks[block] for block, content in blocks.items())
         wrong += [
-            f"cut {number}: block {block} has {len(content)} bytes, and should have {len(found.blocks[block])}"
-            for block, content in here.items()
-            if content != found.blocks[block]
+            f"cut {number}: block {block} has {len(content)} bytes, and should have {len(inputs.blocks[block])}"
+            for block, content in blocks.items()
+            if content != inputs.blocks[block]
         ]
         removed += make_ready(tier).removed
     assert not wrong, f"seed {SEED}: {len(wrong)} of {len(wrong) + right} blocks are wrong: {wrong[:5]}"
     assert not removed, "what is right was removed when the store was made ready again"
     assert right > CUTS, f"seed {SEED}: hardly anything of what was there was kept: {right} blocks"
-    assert kept > CUTS, f"seed {SEED}: hardly an extent of large files was kept: {kept}"
+    assert kept_blocks > CUTS, f"seed {SEED}: hardly an extent of large files was kept: {kept_blocks}"
     assert whole, f"seed {SEED}: no large file was whole when the power was cut"
     assert parts, f"seed {SEED}: no large file was being filled when the power was cut"
 
 
 def extents_on(tier: Disk) -> dict[int, bytes]:
     """What is in large files, as a reader of the node gets it: by what their tables say, and of whole files all."""
-    found = {}
+    extents = {}
     for block in tier.large.ids().tolist():
         opened = tier.large.open(block)
         assert opened is not None
         try:
-            found[block] = os.pread(opened.fd, opened.length, opened.base)
+            extents[block] = os.pread(opened.fd, opened.length, opened.base)
         finally:
             os.close(opened.fd)
-    return found
+    return extents

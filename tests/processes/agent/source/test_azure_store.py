@@ -87,8 +87,8 @@ async def test_a_public_container_is_read_without_keys_and_a_private_one_is_not(
     store: AzureStore, container: str, tmp_path: Path
 ) -> None:
     store.make_container("public", public=True)
-    for each in ("public", container):
-        store.put(each, "data/large", LARGE)
+    for name in ("public", container):
+        store.put(name, "data/large", LARGE)
     public = source_of(store, "public", NO_KEYS)
 
     manifest = await listed(public, tmp_path)
@@ -165,11 +165,11 @@ async def test_what_the_server_refuses_is_said_in_its_words(
         "AuthorizationPermissionMismatch": source_of(store, container, signed(permissions="w")),
         "AuthorizationFailure ": source_of(store, container, signed(expiry="2020-01-01T00:00:00Z")),
     }
-    for said, source in refusals.items():
+    for message, source in refusals.items():
         with pytest.raises(SourceError) as refused:
             await listed(source, tmp_path)
         text = str(refused.value)
-        assert said.strip() in text, text
+        assert message.strip() in text, text
         assert source.credentials is not None
         assert not any(secret in text for secret in source.credentials.secrets), text
     manifest = await listed(source_of(store, container), tmp_path)

@@ -71,9 +71,9 @@ def asked(store: str, *, limit: int | None = None) -> subprocess.CompletedProces
 @pytest.mark.threat("endless-answers")
 def test_no_more_of_a_piece_is_kept_than_was_asked_for(store: str) -> None:
     done = asked(store, limit=LIMIT)
-    failure, taken = done.stdout.splitlines()
+    failure, kibibytes = done.stdout.splitlines()
     assert "more bytes came" in failure
-    assert int(taken) << 10 < MOST
+    assert int(kibibytes) << 10 < MOST
 
 
 @pytest.mark.parametrize("status", [412])

@@ -42,9 +42,9 @@ class Bucket:
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayStore]:
     folder = tmp_path_factory.mktemp("versions")
-    kept = folder / "kept"
-    kept.mkdir()
-    with gateway_store(folder / "store", options=["--versioning-dir", str(kept)]) as running:
+    versions = folder / "kept"
+    versions.mkdir()
+    with gateway_store(folder / "store", options=["--versioning-dir", str(versions)]) as running:
         yield running
 
 
@@ -78,7 +78,7 @@ async def test_a_version_that_is_removed_for_good_is_missing(store: GatewayStore
     manifest = await listed(source, tmp_path)
     bucket.put("a", b"other")
     versions = bucket.client.list_object_versions(Bucket="removed", Prefix="data/a")["Versions"]
-    old = next(each for each in versions if not each["IsLatest"])
+    old = next(version for version in versions if not version["IsLatest"])
     bucket.client.delete_object(Bucket="removed", Key="data/a", VersionId=old["VersionId"])
     with pytest.raises(SourceFailureError) as refused:
         read(source, extents_of(manifest, "a", piece=1 << 20))

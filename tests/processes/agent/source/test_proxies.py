@@ -72,7 +72,7 @@ async def test_a_bucket_is_listed_checked_and_read_through_the_proxy(
     assert files_of(manifest) == SIZES
     for name in SIZES:
         assert read(source, extents_of(manifest, name, piece=3000)) == FILES[f"data/{name}"]
-    methods = {each.partition(" ")[0] for each in proxy.asked}
+    methods = {request.partition(" ")[0] for request in proxy.asked}
     assert methods == ({"CONNECT"} if store.endpoint.startswith("https") else {"GET"})
     wrong = replace(source, credentials=replace(OWNER, secret_access_key="wrong"))
     with pytest.raises(KeysRefusedError, match="SignatureDoesNotMatch"):
@@ -144,7 +144,7 @@ async def test_through_a_proxy_a_redirection_leads_to_endpoints_of_rules_alone(
                 with pytest.raises(SourceFailureError, match=r"which no rule in spec\.sources names"):
                     read(source, extents)
                 assert files.asked == []
-                assert not [each for each in proxy.asked if "files.example" in each]
+                assert not [request for request in proxy.asked if "files.example" in request]
 
 
 async def test_a_store_that_redirects_is_not_followed_through_the_proxy(tmp_path: Path) -> None:

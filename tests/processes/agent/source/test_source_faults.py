@@ -91,8 +91,8 @@ class Bucket:
             status = self.refuse_after[1]
         if status == 200 and request.headers.get("If-Match") not in (None, self.etag(name)):
             status = 412
-        if status == 200 and (wanted := request.headers.get("Range")):
-            begin, _, end = wanted.removeprefix("bytes=").partition("-")
+        if status == 200 and (byte_range := request.headers.get("Range")):
+            begin, _, end = byte_range.removeprefix("bytes=").partition("-")
             body = content[int(begin) : int(end) + 1]
             request.send_response(206)
             request.send_header("Content-Range", f"bytes {begin}-{end}/{len(content)}")
@@ -115,9 +115,9 @@ class Bucket:
 
 @pytest.fixture
 def bucket(tmp_path: Path) -> Iterator[Bucket]:
-    made = Bucket({f"{number:03}": os.urandom(2_000) for number in range(300)})
-    yield made
-    made.close()
+    bucket = Bucket({f"{number:03}": os.urandom(2_000) for number in range(300)})
+    yield bucket
+    bucket.close()
 
 
 def version_of(bucket: Bucket, tmp_path: Path, *, cut: Cut = WHOLE_BLOCKS) -> Version:
@@ -136,12 +136,12 @@ async def test_200_files_that_are_refused_hold_up_no_other_file(
     version = version_of(bucket, tmp_path)
     refused = sorted(bucket.files)[:200]
     bucket.status = dict.fromkeys(refused, status)
-    async with running_agent(tmp_path / "one") as one:
-        one.give(version.assignment(), manifests=version)
-        await eventually_async(lambda: one.mount().held_bytes == 100 * 2_000, deadline=60)
-        await eventually_async(lambda: one.mount().failed_count == 200, deadline=60)
+    async with running_agent(tmp_path / "one") as agent:
+        agent.give(version.assignment(), manifests=version)
+        await eventually_async(lambda: agent.mount().held_bytes == 100 * 2_000, deadline=60)
+        await eventually_async(lambda: agent.mount().failed_count == 200, deadline=60)
 
-        state = one.mount()
+        state = agent.mount()
         assert {failure.code for failure in state.failed} == {code}
         assert len(state.failed) == 50, "the list is bounded"
         assert {failure.path for failure in state.failed} <= set(refused)
@@ -150,17 +150,17 @@ async def test_200_files_that_are_refused_hold_up_no_other_file(
         assert part.held_bytes + part.failed_bytes == part.wanted_bytes
         bucket.status = {}
         if status != 403:  # a source that refuses everything is asked seldom
-            await one.holds(version, deadline=60)
-            assert one.mount().failed_count == 0
+            await agent.holds(version, deadline=60)
+            assert agent.mount().failed_count == 0
 
 
 async def test_each_byte_is_asked_for_once_and_the_etag_pins_it(bucket: Bucket, tmp_path: Path) -> None:
     bucket.files["large"] = os.urandom(9_000_000)
     version = version_of(bucket, tmp_path)
-    async with running_agent(tmp_path / "one") as one:
-        one.give(version.assignment(), manifests=version)
-        await one.holds(version)
-        assert one.content(version) == bucket.files
+    async with running_agent(tmp_path / "one") as agent:
+        agent.give(version.assignment(), manifests=version)
+        await agent.holds(version)
+        assert agent.content(version) == bucket.files
         assert bucket.sent == version.bytes
         assert len(bucket.requests) == 300 + 3, (
             "one request for each small file, one for each piece of a large one"
@@ -170,10 +170,10 @@ async def test_each_byte_is_asked_for_once_and_the_etag_pins_it(bucket: Bucket, 
 async def test_a_file_of_several_blocks_is_put_together_rightly(bucket: Bucket, tmp_path: Path) -> None:
     bucket.files = {"parts": os.urandom(5_000_123), "one": b"1"}
     version = version_of(bucket, tmp_path, cut=Cut(1 << 20, 1 << 20))
-    async with running_agent(tmp_path / "one") as one:
-        one.give(version.assignment(), manifests=version)
-        await one.holds(version)
-        assert one.content(version) == bucket.files
+    async with running_agent(tmp_path / "one") as agent:
+        agent.give(version.assignment(), manifests=version)
+        await agent.holds(version)
+        assert agent.content(version) == bucket.files
 
 
 @pytest.mark.failure_mode("source-fails-during-load", "file-replaced-before-load")
@@ -183,15 +183,17 @@ async def test_a_file_that_changes_in_the_middle_of_a_load_is_never_kept_half(
     bucket.files = {"large": os.urandom(20_000_000), "small": b"s"}
     version = version_of(bucket, tmp_path)
     bucket.hangs.clear()
-    async with running_agent(tmp_path / "one") as one:
-        one.give(version.assignment(), manifests=version)
+    async with running_agent(tmp_path / "one") as agent:
+        agent.give(version.assignment(), manifests=version)
         await eventually_async(lambda: len(bucket.requests) >= 3, deadline=20)
         bucket.etags["large"] = '"another"'
         bucket.hangs.set()
-        await eventually_async(lambda: [each.code for each in one.mount().failed] == ["Changed"], deadline=20)
-        assert one.content(version) == {"small": b"s"}
+        await eventually_async(
+            lambda: [failure.code for failure in agent.mount().failed] == ["Changed"], deadline=20
+        )
+        assert agent.content(version) == {"small": b"s"}
         # It is tried again now and then: what it has begun goes each time.
-        await eventually_async(lambda: not list(one.disk.partial.iterdir()), deadline=20)
+        await eventually_async(lambda: not list(agent.disk.partial.iterdir()), deadline=20)
 
 
 @pytest.mark.parametrize(
@@ -205,14 +207,16 @@ async def test_a_file_that_is_refused_in_the_middle_of_a_load_comes_whole_or_not
     bucket.files = {"large": os.urandom(20_000_000), "small": b"s"}
     version = version_of(bucket, tmp_path)
     bucket.refuse_after = (2, status)  # the first pieces of the large file come
-    async with running_agent(tmp_path / "one") as one:
-        one.give(version.assignment(), manifests=version)
-        await eventually_async(lambda: code in {each.code for each in one.mount().failed}, deadline=20)
-        assert set(one.content(version)) <= {"small"}
-        await eventually_async(lambda: not list(one.disk.partial.iterdir()), deadline=20)
+    async with running_agent(tmp_path / "one") as agent:
+        agent.give(version.assignment(), manifests=version)
+        await eventually_async(
+            lambda: code in {failure.code for failure in agent.mount().failed}, deadline=20
+        )
+        assert set(agent.content(version)) <= {"small"}
+        await eventually_async(lambda: not list(agent.disk.partial.iterdir()), deadline=20)
         bucket.refuse_after = None
-        await one.holds(version, deadline=30)
-        assert one.content(version) == bucket.files
+        await agent.holds(version, deadline=30)
+        assert agent.content(version) == bucket.files
 
 
 async def test_a_source_that_is_away_fails_no_file_and_is_asked_seldom(
@@ -220,18 +224,18 @@ async def test_a_source_that_is_away_fails_no_file_and_is_asked_seldom(
 ) -> None:
     version = version_of(bucket, tmp_path)
     bucket.all_status = 503
-    async with running_agent(tmp_path / "one") as one:
-        one.give(version.assignment(), manifests=version)
+    async with running_agent(tmp_path / "one") as agent:
+        agent.give(version.assignment(), manifests=version)
         await eventually_async(
-            lambda: [failure.code for failure in one.mount().failed] == ["SourceAway"], deadline=40
+            lambda: [failure.code for failure in agent.mount().failed] == ["SourceAway"], deadline=40
         )
-        (part,) = one.mount().parts
+        (part,) = agent.mount().parts
         assert (part.held_bytes, part.failed_bytes) == (0, 0)
-        assert one.mount().busy
+        assert agent.mount().busy
         assert len(bucket.requests) < 100, "not one request for each file"
         bucket.all_status = 0
-        await one.holds(version, deadline=30)
-        assert one.mount().failed_count == 0
+        await agent.holds(version, deadline=30)
+        assert agent.mount().failed_count == 0
 
 
 @pytest.mark.parametrize("status", [429, 503, 504])
@@ -241,18 +245,20 @@ async def test_one_file_that_always_asks_for_patience_is_named_and_never_failed(
 ) -> None:
     version = version_of(bucket, tmp_path)
     bucket.status = {"150": status}
-    async with running_agent(tmp_path / "one") as one:
-        one.give(version.assignment(), manifests=version)
+    async with running_agent(tmp_path / "one") as agent:
+        agent.give(version.assignment(), manifests=version)
         await eventually_async(
-            lambda: [(each.path, each.code) for each in one.mount().failed] == [("150", "SourceAway")],
+            lambda: (
+                [(failure.path, failure.code) for failure in agent.mount().failed] == [("150", "SourceAway")]
+            ),
             deadline=60,
         )
-        (part,) = one.mount().parts
+        (part,) = agent.mount().parts
         assert (part.held_bytes, part.failed_bytes) == (version.bytes - 2_000, 0)
-        assert (one.mount().failed_count, one.mount().source_away, one.mount().busy) == (0, False, True)
+        assert (agent.mount().failed_count, agent.mount().source_away, agent.mount().busy) == (0, False, True)
         bucket.status = {}
-        await one.holds(version, deadline=40)
-        assert not one.mount().failed
+        await agent.holds(version, deadline=40)
+        assert not agent.mount().failed
 
 
 @pytest.mark.failure_mode("store-throttles")
@@ -260,11 +266,11 @@ async def test_a_store_that_throttles_gives_all_files_and_fails_none(bucket: Buc
     bucket.files["large"] = os.urandom(40_000_000)
     version = version_of(bucket, tmp_path)
     bucket.throttled_share = 0.2
-    async with running_agent(tmp_path / "one") as one:
-        one.give(version.assignment(), manifests=version)
-        await one.holds(version, deadline=60)
-        assert one.content(version) == bucket.files
-        assert not one.mount().failed
+    async with running_agent(tmp_path / "one") as agent:
+        agent.give(version.assignment(), manifests=version)
+        await agent.holds(version, deadline=60)
+        assert agent.content(version) == bucket.files
+        assert not agent.mount().failed
 
 
 async def test_one_file_that_always_gives_an_error_fails_alone_and_never_the_source(
@@ -272,21 +278,21 @@ async def test_one_file_that_always_gives_an_error_fails_alone_and_never_the_sou
 ) -> None:
     version = version_of(bucket, tmp_path)
     bucket.status = {"150": 500}
-    said = set[str]()
-    async with running_agent(tmp_path / "one") as one:
+    codes = set[str]()
+    async with running_agent(tmp_path / "one") as agent:
 
         def done() -> bool:
-            state = one.mount()
-            said.update(failure.code for failure in state.failed)
+            state = agent.mount()
+            codes.update(failure.code for failure in state.failed)
             return bool(state.parts) and state.parts[0].failed_bytes + state.held_bytes == version.bytes
 
-        one.give(version.assignment(), manifests=version)
+        agent.give(version.assignment(), manifests=version)
         await eventually_async(done, deadline=30)
-        (failure,) = one.mount().failed
-        assert (failure.path, one.mount().held_bytes) == ("150", version.bytes - 2_000)
-        assert said == {"Unreadable"}
+        (failure,) = agent.mount().failed
+        assert (failure.path, agent.mount().held_bytes) == ("150", version.bytes - 2_000)
+        assert codes == {"Unreadable"}
         bucket.status = {}
-        await one.holds(version, deadline=30)
+        await agent.holds(version, deadline=30)
 
 
 @pytest.mark.failure_mode("source-hangs-for-files")
@@ -295,24 +301,24 @@ async def test_a_source_that_hangs_for_some_files_holds_up_no_other_and_no_answe
 ) -> None:
     version = version_of(bucket, tmp_path)
     bucket.stuck = set(sorted(bucket.files)[:8])
-    others = {name: content for name, content in bucket.files.items() if name not in bucket.stuck}
-    async with running_agent(tmp_path / "one") as one:
-        one.give(version.assignment(), manifests=version)
-        await eventually_async(lambda: one.content(version) == others, deadline=20)
-        await eventually_async(lambda: one.mount().held_bytes == 2_000 * len(others), deadline=20)
-        assert one.mount().busy
-        assert one.mount().failed_count == 0, "slow is not failed"
+    other_files = {name: content for name, content in bucket.files.items() if name not in bucket.stuck}
+    async with running_agent(tmp_path / "one") as agent:
+        agent.give(version.assignment(), manifests=version)
+        await eventually_async(lambda: agent.content(version) == other_files, deadline=20)
+        await eventually_async(lambda: agent.mount().held_bytes == 2_000 * len(other_files), deadline=20)
+        assert agent.mount().busy
+        assert agent.mount().failed_count == 0, "slow is not failed"
         bucket.released.set()
-        await one.holds(version, deadline=20)
-        assert one.content(version) == bucket.files
+        await agent.holds(version, deadline=20)
+        assert agent.content(version) == bucket.files
 
 
 async def test_new_credentials_are_tried_at_once(bucket: Bucket, tmp_path: Path) -> None:
     version = version_of(bucket, tmp_path)
     bucket.all_status = 403
-    async with running_agent(tmp_path / "one") as one:
-        one.give(version.assignment(), manifests=version)
-        await eventually_async(lambda: one.mount().source_away, deadline=30)
+    async with running_agent(tmp_path / "one") as agent:
+        agent.give(version.assignment(), manifests=version)
+        await eventually_async(lambda: agent.mount().source_away, deadline=30)
         bucket.all_status = 0
         access = SourceAccess(
             uri=version.source.uri,
@@ -320,16 +326,16 @@ async def test_new_credentials_are_tried_at_once(bucket: Bucket, tmp_path: Path)
             access_key_id="another-account",
             secret_access_key="another-key",
         )
-        one.give(version.assignment(version=2, source=access))
-        await one.holds(version, deadline=10)
+        agent.give(version.assignment(version=2, source=access))
+        await agent.holds(version, deadline=10)
 
 
 async def test_the_share_of_the_bandwidth_is_kept(bucket: Bucket, tmp_path: Path) -> None:
     version = version_of(bucket, tmp_path)  # 600,000 bytes
-    async with running_agent(tmp_path / "one") as one:
+    async with running_agent(tmp_path / "one") as agent:
         began = time.monotonic()
-        one.give(version.assignment(bandwidth=300_000), manifests=version)
-        await one.holds(version, deadline=30)
+        agent.give(version.assignment(bandwidth=300_000), manifests=version)
+        await agent.holds(version, deadline=30)
         took = time.monotonic() - began
         assert took > 1.7, "600,000 bytes at 300,000 a second"
 
@@ -342,12 +348,12 @@ async def test_files_of_a_folder_that_cannot_be_read_are_named_with_their_reason
     times = (source / "longer").stat()
     (source / "longer").write_bytes(b"y" * 1001)
     os.utime(source / "longer", ns=(times.st_atime_ns, times.st_mtime_ns))
-    async with running_agent(tmp_path / "one") as one:
-        one.give(version.assignment(), manifests=version)
-        await eventually_async(lambda: one.mount().failed_count == 3, deadline=10)
-        found = {failure.path: failure.code for failure in one.mount().failed}
-        assert found == {"changed": "Changed", "gone": "Missing", "longer": "Changed"}
-        assert one.content(version) == {"good": b"x" * 1000}
+    async with running_agent(tmp_path / "one") as agent:
+        agent.give(version.assignment(), manifests=version)
+        await eventually_async(lambda: agent.mount().failed_count == 3, deadline=10)
+        codes = {failure.path: failure.code for failure in agent.mount().failed}
+        assert codes == {"changed": "Changed", "gone": "Missing", "longer": "Changed"}
+        assert agent.content(version) == {"good": b"x" * 1000}
 
 
 @pytest.mark.failure_mode("shared-folder-unmounted-on-node")
@@ -356,27 +362,27 @@ async def test_an_empty_mount_point_is_no_folder_without_files(tmp_path: Path) -
     version = folder_version(source, store=tmp_path / "manifests")
     source.rename(tmp_path / "elsewhere")
     source.mkdir()
-    async with running_agent(tmp_path / "one") as one:
-        one.give(version.assignment(), manifests=version)
-        await eventually_async(lambda: one.mount().source_away, deadline=20)
-        assert one.mount().failed_count == 0
-        assert "is mounted there" in one.mount().failed[0].reason
+    async with running_agent(tmp_path / "one") as agent:
+        agent.give(version.assignment(), manifests=version)
+        await eventually_async(lambda: agent.mount().source_away, deadline=20)
+        assert agent.mount().failed_count == 0
+        assert "is mounted there" in agent.mount().failed[0].reason
         source.rmdir()
         (tmp_path / "elsewhere").rename(source)
-        await one.holds(version, deadline=40)
+        await agent.holds(version, deadline=40)
 
 
 async def test_a_folder_that_is_not_mounted_yet_is_waited_for(tmp_path: Path) -> None:
     source = fill(tmp_path / "source", {"a": b"x"})
     version = folder_version(source, store=tmp_path / "manifests")
     source.rename(tmp_path / "elsewhere")
-    async with running_agent(tmp_path / "one") as one:
-        one.give(version.assignment(), manifests=version)
+    async with running_agent(tmp_path / "one") as agent:
+        agent.give(version.assignment(), manifests=version)
         await eventually_async(
-            lambda: [each.code for each in one.mount().failed] == ["SourceAway"], deadline=10
+            lambda: [failure.code for failure in agent.mount().failed] == ["SourceAway"], deadline=10
         )
         (tmp_path / "elsewhere").rename(source)
-        await one.holds(version, deadline=20)
+        await agent.holds(version, deadline=20)
 
 
 async def test_a_large_block_half_way_is_given_back_when_its_source_goes(
@@ -393,16 +399,16 @@ async def test_a_large_block_half_way_is_given_back_when_its_source_goes(
         read(self, extent, write)
 
     monkeypatch.setattr(FolderReader, "read", slow)
-    async with running_agent(tmp_path / "one") as one:
-        one.give(version.assignment(), manifests=version)
-        mount = one.agent.mounts[MOUNT]
+    async with running_agent(tmp_path / "one") as agent:
+        agent.give(version.assignment(), manifests=version)
+        mount = agent.agent.mounts[MOUNT]
         await eventually_async(lambda: mount.source.pieces_waiting > 0, deadline=20)
-        one.give(version.assignment(version=2, parts=(), source=None))
+        agent.give(version.assignment(version=2, parts=(), source=None))
         go.set()
         ledger = mount.ledger
         assert ledger is not None
         await eventually_async(lambda: not ledger.blocks_in_work, deadline=10)
-        assert (mount.source.pieces_waiting, one.agent.room._reserved) == (0, 0)
-        assert not list(one.disk.partial.iterdir())
-        one.agent.drop_mounts([MOUNT])
-        await eventually_async(lambda: MOUNT not in one.agent.state.mounts, deadline=10)
+        assert (mount.source.pieces_waiting, agent.agent.room._reserved) == (0, 0)
+        assert not list(agent.disk.partial.iterdir())
+        agent.agent.drop_mounts([MOUNT])
+        await eventually_async(lambda: MOUNT not in agent.agent.state.mounts, deadline=10)

@@ -74,8 +74,8 @@ class Store(Bucket):
         ):
             self._send_unpacked(request, name)
             return
-        if status == 200 and (wanted := request.headers.get("Range")):
-            begin, _, end = wanted.removeprefix("bytes=").partition("-")
+        if status == 200 and (byte_range := request.headers.get("Range")):
+            begin, _, end = byte_range.removeprefix("bytes=").partition("-")
             headers["Content-Range"] = f"bytes {begin}-{end}/{len(body)}"
             status, body = 206, body[int(begin) : int(end) + 1]
         request.send_response(status)
@@ -99,11 +99,11 @@ class Store(Bucket):
 
 @contextmanager
 def a_store(count: int = 20) -> Iterator[Store]:
-    made = Store({f"{number:04}": os.urandom(2_000) for number in range(count)})
+    store = Store({f"{number:04}": os.urandom(2_000) for number in range(count)})
     try:
-        yield made
+        yield store
     finally:
-        made.close()
+        store.close()
 
 
 ANSWERS = {
@@ -150,11 +150,11 @@ async def test_files_that_a_store_refuses_are_named_with_what_it_says(tmp_path: 
         refused = sorted(store.files)[:3]
         store.documents = dict.fromkeys(refused, ANSWERS[kind])
         version = version_of(store, tmp_path)
-        async with running_agent(tmp_path / "one") as one:
-            one.give(version.assignment(), manifests=version)
-            await eventually_async(lambda: one.mount().held_bytes == 17 * 2_000, deadline=60)
-            await eventually_async(lambda: one.mount().failed_count == 3, deadline=60)
-            state = one.mount()
+        async with running_agent(tmp_path / "one") as agent:
+            agent.give(version.assignment(), manifests=version)
+            await eventually_async(lambda: agent.mount().held_bytes == 17 * 2_000, deadline=60)
+            await eventually_async(lambda: agent.mount().failed_count == 3, deadline=60)
+            state = agent.mount()
             assert {failure.path for failure in state.failed} == set(refused)
             for failure in state.failed:
                 assert all(words in failure.reason for words in SAID[kind]), failure.reason
@@ -170,42 +170,42 @@ async def test_what_a_store_says_of_every_file_is_one_failure_of_the_source(
     with a_store(400) as store:
         store.documents = dict.fromkeys(store.files, ANSWERS[kind])
         version = version_of(store, tmp_path)
-        async with running_agent(tmp_path / "one") as one:
-            one.give(version.assignment(), manifests=version)
-            await eventually_async(lambda: one.mount().source_away, deadline=60)
+        async with running_agent(tmp_path / "one") as agent:
+            agent.give(version.assignment(), manifests=version)
+            await eventually_async(lambda: agent.mount().source_away, deadline=60)
             first = len(store.requests)
             await eventually_async(lambda: len(store.requests) >= first + 3, deadline=60)
-            state = one.mount()
+            state = agent.mount()
             assert state.failed_count == 0
             (failure,) = state.failed
             assert all(words in failure.reason for words in SAID[kind]), failure.reason
             assert len(store.requests) < 100, "not one request for each file"
 
             store.documents = {}
-            await one.holds(version, deadline=60)
-            assert one.mount().failed == ()
-            assert not one.mount().source_away
+            await agent.holds(version, deadline=60)
+            assert agent.mount().failed == ()
+            assert not agent.mount().source_away
 
 
 async def test_single_files_among_many_that_are_refused_are_found_and_loaded(tmp_path: Path) -> None:
     with a_store(120) as store:
         store.documents = dict.fromkeys(sorted(store.files)[:80], ANSWERS["archived"])
         version = version_of(store, tmp_path)
-        async with running_agent(tmp_path / "one") as one:
-            one.give(version.assignment(), manifests=version)
-            await eventually_async(lambda: one.mount().held_bytes == 40 * 2_000, deadline=90)
-            await eventually_async(lambda: one.mount().failed_count == 80, deadline=90)
-            assert not one.mount().source_away
+        async with running_agent(tmp_path / "one") as agent:
+            agent.give(version.assignment(), manifests=version)
+            await eventually_async(lambda: agent.mount().held_bytes == 40 * 2_000, deadline=90)
+            await eventually_async(lambda: agent.mount().failed_count == 80, deadline=90)
+            assert not agent.mount().source_away
 
 
 async def test_the_region_that_a_store_names_is_asked_in(tmp_path: Path) -> None:
     with a_store() as store:
         store.region = "eu-west-1"
         version = version_of(store, tmp_path)
-        async with running_agent(tmp_path / "one") as one:
-            one.give(version.assignment(), manifests=version)
-            await one.holds(version, deadline=60)
-            assert one.content(version) == store.files
+        async with running_agent(tmp_path / "one") as agent:
+            agent.give(version.assignment(), manifests=version)
+            await agent.holds(version, deadline=60)
+            assert agent.content(version) == store.files
 
 
 @pytest.mark.parametrize(
@@ -218,9 +218,9 @@ async def test_an_etag_in_another_form_is_the_same_one(tmp_path: Path, spelled: 
         store.etags = {name: f'"{number:032x}-2"' for number, name in enumerate(store.files, 0xABC)}
         store.spelled = spelled
         version = version_of(store, tmp_path)
-        async with running_agent(tmp_path / "one") as one:
-            one.give(version.assignment(), manifests=version)
-            await one.holds(version, deadline=60)
+        async with running_agent(tmp_path / "one") as agent:
+            agent.give(version.assignment(), manifests=version)
+            await agent.holds(version, deadline=60)
             assert len(store.requests) == 20
 
 
@@ -231,10 +231,10 @@ async def test_a_store_that_misunderstands_a_condition_is_asked_without_one(
     with a_store() as store:
         store.condition = (lambda etag: etag.strip('"')) if kind == "without quotes" else (lambda _: "")
         version = version_of(store, tmp_path)
-        async with running_agent(tmp_path / "one") as one:
-            one.give(version.assignment(), manifests=version)
-            await one.holds(version, deadline=60)
-            assert one.content(version) == store.files
+        async with running_agent(tmp_path / "one") as agent:
+            agent.give(version.assignment(), manifests=version)
+            await agent.holds(version, deadline=60)
+            assert agent.content(version) == store.files
             assert len(store.requests) <= 20 + 2 * 16, "no longer with it once that is known"
 
 
@@ -245,11 +245,11 @@ async def test_a_file_that_has_changed_is_not_taken_from_a_store_that_misunderst
         version = version_of(store, tmp_path)
         store.condition = lambda _: ""
         store.etags = {"0003": '"another"'}
-        async with running_agent(tmp_path / "one") as one:
-            one.give(version.assignment(), manifests=version)
-            await eventually_async(lambda: one.mount().held_bytes == 19 * 2_000, deadline=60)
-            await eventually_async(lambda: one.mount().failed_count == 1, deadline=60)
-            assert [(each.path, each.code) for each in one.mount().failed] == [("0003", "Changed")]
+        async with running_agent(tmp_path / "one") as agent:
+            agent.give(version.assignment(), manifests=version)
+            await eventually_async(lambda: agent.mount().held_bytes == 19 * 2_000, deadline=60)
+            await eventually_async(lambda: agent.mount().failed_count == 1, deadline=60)
+            assert [(failure.path, failure.code) for failure in agent.mount().failed] == [("0003", "Changed")]
 
 
 async def test_an_object_that_a_store_unpacks_on_its_way_is_kept_as_it_is_stored(tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ async def test_an_object_that_a_store_unpacks_on_its_way_is_kept_as_it_is_stored
         store.files |= packed
         store.unpacks = set(packed)
         version = version_of(store, tmp_path)
-        async with running_agent(tmp_path / "one") as one:
-            one.give(version.assignment(), manifests=version)
-            await one.holds(version, deadline=60)
-            assert one.content(version) == store.files
+        async with running_agent(tmp_path / "one") as agent:
+            agent.give(version.assignment(), manifests=version)
+            await agent.holds(version, deadline=60)
+            assert agent.content(version) == store.files
