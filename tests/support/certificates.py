@@ -25,8 +25,8 @@ def now() -> datetime.datetime:
 def authority_data() -> str:
     """An authority, as kubeconfigs have it: a client that has none reads all that this machine knows, which takes 25 ms
     of a processor each time."""
-    made = make_authority(name="authority of a test", until=now() + 1000 * DAY)
-    return base64.b64encode(made.certificate).decode()
+    authority = make_authority(name="authority of a test", until=now() + 1000 * DAY)
+    return base64.b64encode(authority.certificate).decode()
 
 
 class TestAuthority:
@@ -47,8 +47,8 @@ class TestAuthority:
     ) -> Identity:
         """A new certificate of a role, which believes this authority, or others."""
         subject = Subject(role=role, hosts=hosts)
-        made = make_certificate(subject=subject, authority=self.pair, until=until or now() + DAY)
-        return Identity(made.certificate, made.key, believes or self.pair.certificate)
+        certificate = make_certificate(subject=subject, authority=self.pair, until=until or now() + DAY)
+        return Identity(certificate.certificate, certificate.key, believes or self.pair.certificate)
 
     def contexts(self, role: Role, **given: object) -> Contexts:
         """TLS contexts of a process with such a certificate."""

@@ -43,8 +43,8 @@ class Fault:
     places: int = 1
 
     def __str__(self) -> str:
-        which = f" {self.place + 1} of {self.places}" if self.places > 1 else ""
-        return f"{self.kind} {self.part}{which} for {self.seconds:.1f} s"
+        position = f" {self.place + 1} of {self.places}" if self.places > 1 else ""
+        return f"{self.kind} {self.part}{position} for {self.seconds:.1f} s"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,26 +80,26 @@ def steps(*, seed: int, possible: Sequence[PossibleFault], changes: Sequence[str
             chosen.append(waiting.pop(0))
         faults = tuple(
             Fault(
-                kind=one.kind,
-                part=one.part,
-                seconds=drawn.uniform(*one.seconds),
-                place=drawn.randrange(one.places),
-                places=one.places,
+                kind=fault.kind,
+                part=fault.part,
+                seconds=drawn.uniform(*fault.seconds),
+                place=drawn.randrange(fault.places),
+                places=fault.places,
             )
-            for one in chosen
+            for fault in chosen
         )
         yield Step(changes=tuple(drawn.choices(changes, k=drawn.randint(0, MOST_CHANGES))), faults=faults)
 
 
 def _go_together(chosen: Sequence[PossibleFault], other: PossibleFault) -> bool:
-    return not any(one.alone or other.alone or one.part == other.part for one in chosen)
+    return not any(fault.alone or other.alone or fault.part == other.part for fault in chosen)
 
 
 def _in_random_order(possible: Sequence[PossibleFault], drawn: random.Random) -> list[PossibleFault]:
     """All faults, one of each part first."""
     mixed = drawn.sample(possible, len(possible))
-    first = {one.part: one for one in reversed(mixed)}
+    first = {fault.part: fault for fault in reversed(mixed)}
     return [
-        *(one for one in mixed if first[one.part] is one),
-        *(one for one in mixed if first[one.part] is not one),
+        *(fault for fault in mixed if first[fault.part] is fault),
+        *(fault for fault in mixed if first[fault.part] is not fault),
     ]

@@ -15,4 +15,4 @@ def document(text: str) -> Any:
 
 def documents(text: str) -> list[Any]:
     """Those of the documents of a text that are not empty."""
-    return [found for found in yaml.load_all(text, Loader=_LOADER) if found]
+    return [document for document in yaml.load_all(text, Loader=_LOADER) if document]

@@ -9,7 +9,7 @@ def one_forward_one_backward(batches: Sequence[int], *, warm_up: int) -> list[Ac
     """The warm-up's forwards, a forward and a backward in turn, the warm-up's backwards (PipeDream, section 3.2)."""
     forwards = [Act("forward", batch) for batch in batches]
     backwards = [Act("backward", batch) for batch in batches]
-    order, rest = forwards[:warm_up], forwards[warm_up:]
-    for forward in rest:
+    order, later_forwards = forwards[:warm_up], forwards[warm_up:]
+    for forward in later_forwards:
         order += [forward, backwards.pop(0)]
     return order + backwards

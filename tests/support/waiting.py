@@ -53,13 +53,13 @@ def eventually(
         try:
             value = condition()
         except retry_on as error:
-            seen = f"{type(error).__name__}: {error}"
+            last_answer = f"{type(error).__name__}: {error}"
         else:
             if value:
                 return value
-            seen = repr(value)
+            last_answer = repr(value)
         if time.monotonic() >= end:
-            raise AssertionError(_failure(condition, deadline, seen, describe))
+            raise AssertionError(_failure(condition, deadline, last_answer, describe))
         # A costly look (a list of a thousand objects) must not become most of the machine's work.
         time.sleep(max(interval, time.monotonic() - begin))
 
@@ -104,13 +104,13 @@ async def eventually_async(
             result = condition()
             value = await result if isinstance(result, Awaitable) else result
         except retry_on as error:
-            seen = f"{type(error).__name__}: {error}"
+            last_answer = f"{type(error).__name__}: {error}"
         else:
             if value:
                 return value
-            seen = repr(value)
+            last_answer = repr(value)
         if loop.time() >= end:
-            raise AssertionError(_failure(condition, deadline, seen, describe))
+            raise AssertionError(_failure(condition, deadline, last_answer, describe))
         await asyncio.sleep(max(interval, loop.time() - begin))
 
 

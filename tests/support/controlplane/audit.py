@@ -113,9 +113,9 @@ def calls_of(lines: Iterable[bytes], *, since: str = "") -> Iterator[Call]:
         if not line.endswith(b"\n"):  # the server is writing it
             continue
         event = json.loads(line)
-        found = _call(event)
-        if found is not None and event.get("stageTimestamp", "") >= since:
-            yield found
+        call = _call(event)
+        if call is not None and event.get("stageTimestamp", "") >= since:
+            yield call
 
 
 def service_account(name: str, *, namespace: str) -> str:

@@ -103,17 +103,17 @@ def namespace(request: pytest.FixtureRequest, control_plane: ControlPlane) -> It
 def fake_nodes(control_plane: ControlPlane, namespace: str) -> Iterator[FakeNodes]:
     """Makes nodes that KWOK plays, named and labelled (``TEST_LABEL``) by the namespace; deleted after the test."""
     kube = control_plane.kube
-    made: list[str] = []
+    node_names: list[str] = []
 
     def make(*, count: int, gpus: int = 8, labels: Mapping[str, str] | None = None) -> list[str]:
-        names = [f"{namespace}-{number:04d}" for number in range(len(made), len(made) + count)]
-        made.extend(names)
-        own = {TEST_LABEL: namespace, **(labels or {})}
-        add_fake_nodes(control_plane, names=names, gpus=gpus, labels=own)
+        names = [f"{namespace}-{number:04d}" for number in range(len(node_names), len(node_names) + count)]
+        node_names.extend(names)
+        node_labels = {TEST_LABEL: namespace, **(labels or {})}
+        add_fake_nodes(control_plane, names=names, gpus=gpus, labels=node_labels)
         return names
 
     yield make
-    if made:
+    if node_names:
         kube.delete_all("Node", labels={TEST_LABEL: namespace})
 
 

@@ -162,8 +162,8 @@ class ControlPlane:
             text: str = answer.read().decode()
         # Parse that metric's lines only: the scheduler exports thousands, and this is called in a loop.
         heads = (f"{metric}{{", f"{metric} ")
-        own = "".join(f"{line}\n" for line in text.splitlines() if line.startswith(heads))
-        families = text_string_to_metric_families(own)
+        metric_lines = "".join(f"{line}\n" for line in text.splitlines() if line.startswith(heads))
+        families = text_string_to_metric_families(metric_lines)
         samples = (sample for family in families for sample in family.samples)
         return sum(s.value for s in samples if s.name == metric and labels.items() <= s.labels.items())
 
@@ -191,10 +191,10 @@ class ControlPlane:
         if self.options.kwok:
             kwok_url = f"http://{at.address(at.ports.kwok)}/healthz"
             self._add(KWOK, commands.kwok(at, stages=self._stages()), ready=self.answers(kwok_url))
-        rest = [process for name, process in self._processes.items() if name not in (ETCD, API)]
-        for process in rest:
+        controllers = [process for name, process in self._processes.items() if name not in (ETCD, API)]
+        for process in controllers:
             process.launch()
-        for process in rest:
+        for process in controllers:
             process.wait_ready()
 
         self._kube = Kube(kubeconfig=self.kubeconfig)

@@ -19,10 +19,10 @@ def add_fake_nodes(
 ) -> None:
     """Create nodes with ``gpus`` GPUs each, and wait until pods can be scheduled on all of them."""
     plane.kube.create_many(fake_node(name=name, gpus=gpus, labels=labels) for name in names)
-    wanted = set(names)
+    expected = set(names)
 
     def missing() -> set[str]:
-        return wanted - {node["metadata"]["name"] for node in plane.kube.list("Node") if _is_usable(node)}
+        return expected - {node["metadata"]["name"] for node in plane.kube.list("Node") if _is_usable(node)}
 
     eventually(
         lambda: not missing(),

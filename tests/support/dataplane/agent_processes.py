@@ -77,13 +77,13 @@ class AgentProcess:
 
 def read_by_wire(agent: AgentProcess, manifest: Manifest, blocks: Iterable[int]) -> dict[int, bytes]:
     """What a reader gets of an agent for these blocks of a version; a block that the agent lacks is left out."""
-    found: dict[int, bytes] = {}
+    contents: dict[int, bytes] = {}
     ids = {int(manifest.block_ids[block]): block for block in blocks}
     with BlockClient(address=agent.address, answer_seconds=60.0) as connection:
         for identity, block in ids.items():
-            wanted = [Wanted(identity, 0, frames.WHOLE)]
-            connection.ask(wanted)
-            for piece in connection.pieces(wanted):
+            request = [Wanted(identity, 0, frames.WHOLE)]
+            connection.ask(request)
+            for piece in connection.pieces(request):
                 if piece.length < 0:
                     continue
                 content = bytearray(piece.length)
@@ -92,8 +92,8 @@ def read_by_wire(agent: AgentProcess, manifest: Manifest, blocks: Iterable[int])
                     content[offset : offset + len(data)] = data
 
                 connection.take(piece, sink)
-                found[block] = bytes(content)
-    return found
+                contents[block] = bytes(content)
+    return contents
 
 
 def _listens(host: str, port: int) -> bool:

@@ -133,7 +133,7 @@ def fill(folder: Path, files: Mapping[str, bytes]) -> Path:
 
 def content_of(disk: Disk, version: Version) -> dict[str, bytes]:
     """Files of a version that are whole on a disk, by path."""
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     manifest = version.manifest
     for file in range(len(manifest)):
         pieces = []
@@ -146,8 +146,8 @@ def content_of(disk: Disk, version: Version) -> dict[str, bytes]:
             finally:
                 os.close(opened.fd)
         else:
-            found[os.fsdecode(manifest.file_path(file))] = b"".join(pieces)
-    return found
+            contents[os.fsdecode(manifest.file_path(file))] = b"".join(pieces)
+    return contents
 
 
 def put_block(
@@ -163,8 +163,8 @@ def put_block(
     block's id, or another one."""
     file = (folder or disk.spool) / str(manifest.block_ids[block] if name is None else name)
     partial = disk.partial / f"{file.name}.put"
-    for each in (file.parent, partial.parent):
-        each.mkdir(parents=True, exist_ok=True)
+    for parent in (file.parent, partial.parent):
+        parent.mkdir(parents=True, exist_ok=True)
     partial.write_bytes(content)
     length = int(manifest.block_lengths[block])
     facts = FileFacts(identity_of(manifest, block), length, xxhash.xxh3_64_intdigest(content))

@@ -33,9 +33,9 @@ def serve_blocks(tier: Path, port: int, *, source: str, trust: str, host: str = 
     disk.prepare()
     read_source = None
     if source:
-        given = SourceState(path="", patience=Patience(), lock=threading.RLock(), clock=time.monotonic)
-        given.assign(msgspec.json.decode(source, type=SourceAccess))
-        relay = SourceRelay(source=lambda _: given, stopped=threading.Event())
+        state = SourceState(path="", patience=Patience(), lock=threading.RLock(), clock=time.monotonic)
+        state.assign(msgspec.json.decode(source, type=SourceAccess))
+        relay = SourceRelay(source=lambda _: state, stopped=threading.Event())
         read_source = relay.read
     service = BlockService(
         disk=disk,

@@ -17,8 +17,8 @@ from tdcs.node.agent.mount.source_state import open_source
 async def listed(source: Source, folder: Path) -> Manifest:
     """The manifest of a source, written into a folder."""
     manifests = ManifestFolder(folder)
-    found = await list_source(source=source, path="/datasets/1f", folder=manifests)
-    return manifests.open(found.digest)
+    listing = await list_source(source=source, path="/datasets/1f", folder=manifests)
+    return manifests.open(listing.digest)
 
 
 def files_of(manifest: Manifest) -> dict[str, int]:
@@ -45,7 +45,7 @@ def extents_of(manifest: Manifest, path: str, *, piece: int) -> list[Extent]:
 
 def read(source: Source, extents: Sequence[Extent]) -> bytes:
     """The bytes of pieces, as a new reader of the source reads them."""
-    reader, found = open_source(access_of(source)), bytearray()
+    reader, content = open_source(access_of(source)), bytearray()
     for extent in extents:
-        reader.read(extent, found.extend)
-    return bytes(found)
+        reader.read(extent, content.extend)
+    return bytes(content)

@@ -211,9 +211,9 @@ class Node:
 
 def dies_with_us(program: str, *arguments: str) -> list[str]:
     """The command, run so that the kernel ends it when the tests are killed."""
-    found = shutil.which(program)
-    assert found is not None
-    return [sys.executable, "-I", "-S", str(DIE_WITH_PARENT), str(os.getpid()), found, *arguments]
+    executable = shutil.which(program)
+    assert executable is not None
+    return [sys.executable, "-I", "-S", str(DIE_WITH_PARENT), str(os.getpid()), executable, *arguments]
 
 
 def cannot_mount() -> str | None:
@@ -233,18 +233,18 @@ def miniature_node() -> Iterator[Node]:
         dies_with_us("unshare", "--mount", "--propagation=private", "sleep", "infinity")
     )
     # Not pytest's tmp_path: a socket's path may have 107 bytes.
-    this = Node(root=Path(tempfile.mkdtemp(prefix="tdcs-csi-")).resolve(), namespace=holder.pid)
+    node = Node(root=Path(tempfile.mkdtemp(prefix="tdcs-csi-")).resolve(), namespace=holder.pid)
     try:
-        own = os.readlink("/proc/self/ns/mnt")
-        eventually(lambda: os.readlink(f"/proc/{holder.pid}/ns/mnt") != own, deadline=60)
+        own_namespace = os.readlink("/proc/self/ns/mnt")
+        eventually(lambda: os.readlink(f"/proc/{holder.pid}/ns/mnt") != own_namespace, deadline=60)
         # As on a real node, folders that plugins and clients mount into are shared with those who watch them.
-        for folder in (this.reader_root, this.kubelet, this.cache_root):
-            this.share(folder)
-        yield this
+        for folder in (node.reader_root, node.kubelet, node.cache_root):
+            node.share(folder)
+        yield node
     finally:
-        for process in reversed(this.processes):
+        for process in reversed(node.processes):
             process.kill()
             process.wait()
         holder.kill()
         holder.wait()
-        shutil.rmtree(this.root)
+        shutil.rmtree(node.root)

@@ -22,7 +22,7 @@ def module_folder(program: str, *, module: str) -> Path:
     """The folder of a program's Go module, in the version that its go.mod names."""
     if shutil.which("go") is None:
         pytest.skip(f"there is no go to ask for the module {module}")
-    asked = subprocess.run(
+    answer = subprocess.run(
         ["go", "mod", "download", "-json", module],
         cwd=programs.go_folder(program),
         env={
@@ -35,11 +35,13 @@ def module_folder(program: str, *, module: str) -> Path:
         capture_output=True,
         text=True,
     )
-    found = json.loads(asked.stdout or "{}")
-    if not found.get("Dir"):
-        assert not fetches(), f"the module {module} cannot be fetched: {asked.stderr or found.get('Error')}"
+    module_facts = json.loads(answer.stdout or "{}")
+    if not module_facts.get("Dir"):
+        assert not fetches(), (
+            f"the module {module} cannot be fetched: {answer.stderr or module_facts.get('Error')}"
+        )
         pytest.skip(f"the module {module} is not in Go's cache: make ecosystem fetches it")
-    return Path(found["Dir"])
+    return Path(module_facts["Dir"])
 
 
 def manager_program(name: str) -> Path:

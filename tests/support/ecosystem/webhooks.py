@@ -26,17 +26,17 @@ def local_webhooks(
         groups: API groups that are of interest; hooks for others are left out.
     """
     trusted = base64.b64encode(authority).decode()
-    for found in yaml.safe_load_all(manifests.read_text()):
+    for configuration in yaml.safe_load_all(manifests.read_text()):
         hooks = []
-        for hook in found["webhooks"]:
+        for hook in configuration["webhooks"]:
             if not {group for rule in hook["rules"] for group in rule["apiGroups"]} <= set(groups):
                 continue
             url = f"https://127.0.0.1:{port}{hook['clientConfig']['service']['path']}"
             called = {"url": url, "caBundle": trusted}
             hooks.append({**hook, "clientConfig": called, "namespaceSelector": {"matchLabels": ASKED}})
         yield {
-            "apiVersion": found["apiVersion"],
-            "kind": found["kind"],
+            "apiVersion": configuration["apiVersion"],
+            "kind": configuration["kind"],
             "metadata": {"name": name},
             "webhooks": hooks,
         }

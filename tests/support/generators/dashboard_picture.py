@@ -58,7 +58,7 @@ def lines_of(panel: Mapping[str, Any], ask: Ask, *, variables: Mapping[str, str]
         ask: asks Prometheus.
         variables: what Grafana puts for names such as `$namespace`.
     """
-    found = []
+    lines = []
     for target in panel["targets"]:
         expression = target["expr"]
         for name, value in variables.items():
@@ -67,8 +67,8 @@ def lines_of(panel: Mapping[str, Any], ask: Ask, *, variables: Mapping[str, str]
             values = ((float(time), float(value)) for time, value in series["values"])
             points = tuple((time, value) for time, value in values if math.isfinite(value))
             if points:
-                found.append(Line(_legend(target["legendFormat"], series["metric"]), points))
-    return found
+                lines.append(Line(_legend(target["legendFormat"], series["metric"]), points))
+    return lines
 
 
 def draw(dashboard: Mapping[str, Any], lines: Mapping[int, Sequence[Line]]) -> str:
@@ -151,7 +151,7 @@ def _panel(
 
 def _legends(lines: Sequence[Line], *, width: int, top: int) -> list[str]:
     """What each line is and its last value's colour, as many as there is room for."""
-    parts, x, row, shown = [], 12.0, 0, 0
+    parts, x, row, drawn = [], 12.0, 0, 0
     for number, line in enumerate(lines):
         wide = len(line.legend) * _LETTER + 30
         if x > 12 and x + wide > width - 8:
@@ -161,10 +161,10 @@ def _legends(lines: Sequence[Line], *, width: int, top: int) -> list[str]:
         y, colour = top + row * _LEGEND_LINE, _COLOURS[number % len(_COLOURS)]
         parts.append(f"<path stroke='{colour}' stroke-width='3' d='M{x:.0f} {y - 4}h12'/>")
         parts.append(f"<text x='{x + 17:.0f}' y='{y}'>{escape(line.legend)}</text>")
-        x, shown = x + wide, shown + 1
-    if shown < len(lines):
+        x, drawn = x + wide, drawn + 1
+    if drawn < len(lines):
         parts.append(
-            f"<text class='axis' x='{width - 10}' y='18' text-anchor='end'>and {len(lines) - shown} more</text>"
+            f"<text class='axis' x='{width - 10}' y='18' text-anchor='end'>and {len(lines) - drawn} more</text>"
         )
     if not lines:
         parts.append(f"<text class='axis' x='12' y='{top}'>no data</text>")
@@ -179,10 +179,10 @@ def ticks_of(most: float, *, unit: str) -> list[float]:
     steps = (1.0,) if base == 2.0 else (1.0, 2.0, 5.0)
     power = math.floor(math.log(most / 4, base))
     step = next(
-        each * base**exponent
+        step * base**exponent
         for exponent in (power, power + 1, power + 2)
-        for each in steps
-        if each * base**exponent * 4 >= most
+        for step in steps
+        if step * base**exponent * 4 >= most
     )
     if unit == "short":
         step = max(step, 1.0)

@@ -63,7 +63,10 @@ def decision(path: Path) -> Decision:
 def by_area() -> Mapping[str, Sequence[Decision]]:
     """All decisions, by area and then by date."""
     decisions = sorted(map(decision, FOLDER.glob("*.md")), key=lambda each: (each.decided, each.title))
-    return {area: [each for each in decisions if each.area == area] for area in AREAS}
+    return {
+        area: [decision_of_area for decision_of_area in decisions if decision_of_area.area == area]
+        for area in AREAS
+    }
 
 
 def text(page: str, decisions: Mapping[str, Sequence[Decision]]) -> str:

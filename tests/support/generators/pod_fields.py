@@ -25,17 +25,17 @@ def pod_fields() -> dict[str, dict[str, Any]]:
     """The fields of each type below a pod's spec. Of an object the name of its type, of a text, a number or a truth
     what JSON Schema calls it, of a list of one of these that in a list, of texts by name that in an object, of all else
     nothing. A name that ends in "!" is that of a required field."""
-    found: dict[str, dict[str, Any]] = {}
+    fields_by_model: dict[str, dict[str, Any]] = {}
     ahead = ["PodSpec"]
     while ahead:
         name = ahead.pop()
-        if name in found:
+        if name in fields_by_model:
             continue
         model = getattr(client, name if name.startswith("CoreV1") else f"V1{name}")
         required = {
             model.attribute_map.get(plain, plain)
-            for plain, each in model.model_fields.items()
-            if each.is_required()
+            for plain, field in model.model_fields.items()
+            if field.is_required()
         }
         fields: dict[str, Any] = {}
         for attribute, spelling in model.attribute_map.items():
@@ -44,9 +44,9 @@ def pod_fields() -> dict[str, dict[str, Any]]:
             held = inner[0] if isinstance(inner, list) else inner
             if isinstance(held, str) and held[:1].isupper():
                 ahead.append(held)
-        found[name] = dict(sorted(fields.items()))
-    found["ObjectMeta"] = dict.fromkeys(sorted(client.V1ObjectMeta.attribute_map.values()), "")
-    return dict(sorted(found.items()))
+        fields_by_model[name] = dict(sorted(fields.items()))
+    fields_by_model["ObjectMeta"] = dict.fromkeys(sorted(client.V1ObjectMeta.attribute_map.values()), "")
+    return dict(sorted(fields_by_model.items()))
 
 
 def _inner(field: str, type_: str) -> Any:

@@ -40,19 +40,19 @@ class Cluster:
 
     def most_on_data(self) -> int:
         """How many pods can be on their data at once: a matching of pods to slots, grown by augmenting paths."""
-        taken: dict[str, list[int]] = {node: [] for node in self.slots}
+        jobs_on: dict[str, list[int]] = {node: [] for node in self.slots}
 
         def finds_room(job: int, seen: set[str]) -> bool:
             for node in self.jobs[job][0]:
                 if node in seen:
                     continue
                 seen.add(node)
-                if len(taken[node]) < self.slots[node]:
-                    taken[node].append(job)
+                if len(jobs_on[node]) < self.slots[node]:
+                    jobs_on[node].append(job)
                     return True
-                for place, other in enumerate(taken[node]):
-                    if finds_room(other, seen):
-                        taken[node][place] = job
+                for place, placed_job in enumerate(jobs_on[node]):
+                    if finds_room(placed_job, seen):
+                        jobs_on[node][place] = job
                         return True
             return False
 
@@ -68,19 +68,19 @@ def shares(draw: random.Random, *, nodes: Sequence[str]) -> Iterator[list[str]]:
 def random_clusters(*, first: int, nodes: Sequence[str]) -> list[Cluster]:
     """Clusters that share out the nodes; sizes, free GPUs, datasets and jobs are drawn from the first's number."""
     draw = random.Random(first)
-    found = []
-    for number, own in enumerate(shares(draw, nodes=nodes), start=first):
+    clusters = []
+    for number, node_names in enumerate(shares(draw, nodes=nodes), start=first):
         pod_gpus = draw.choice([1, 1, 2, 4])
-        free = {node: draw.choice([0, 2, 4, 8, 8, 8]) for node in own}
+        free = {node: draw.choice([0, 2, 4, 8, 8, 8]) for node in node_names}
         room = sum(gpus // pod_gpus for gpus in free.values())
         jobs = []
         for _ in range(draw.randint(1, 3)):
-            holders = draw.sample(own, draw.randint(1, len(own)))
+            holders = draw.sample(node_names, draw.randint(1, len(node_names)))
             pods = draw.randint(0, min(room, 12))
             room -= pods
             jobs.append(({node: draw.randint(1, 100) * GB // 10 for node in holders}, pods))
-        found.append(Cluster(number=number, pod_gpus=pod_gpus, free=free, jobs=jobs))
-    return found
+        clusters.append(Cluster(number=number, pod_gpus=pod_gpus, free=free, jobs=jobs))
+    return clusters
 
 
 def alike(cluster: Cluster) -> Cluster:
@@ -117,14 +117,14 @@ def place_in_turn(cluster: Cluster, *, ahead: int, draw: random.Random) -> list[
             metadata = {"annotations": {"tdcs.io/datasets": annotations[queue[number]]}}
             demand.on_pod(("n", str(number)), waiting_pod({"metadata": metadata}))
 
-    left = dict(cluster.slots)
+    free_slots = dict(cluster.slots)
     pods = {node: int(gpus < GPUS) for node, gpus in cluster.free.items()}
     placed = []
     for number in range(ahead):
         comes(number)
     for number, job in enumerate(queue):
         comes(number + ahead)
-        candidates = [node for node, slots in left.items() if slots > 0]
+        candidates = [node for node, slots in free_slots.items() if slots > 0]
         request = PrioritizeRequest(
             pod=f"n/{number}",
             uid=str(number),
@@ -133,7 +133,7 @@ def place_in_turn(cluster: Cluster, *, ahead: int, draw: random.Random) -> list[
         )
         scores = rank(request=request, view=view, demand=demand, synced=True, exact=False).scores
         chosen = max(candidates, key=lambda node: (scores.get(node, 0), -pods[node], draw.random()))
-        left[chosen] -= 1
+        free_slots[chosen] -= 1
         pods[chosen] += 1
         placed.append((job, chosen))
         demand.on_pod(("n", str(number)), None)
@@ -142,13 +142,13 @@ def place_in_turn(cluster: Cluster, *, ahead: int, draw: random.Random) -> list[
 
 def off_data_alongside_room(cluster: Cluster, placed: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
     """The pods that are not on their data although a node that holds it has room in the end."""
-    left = dict(cluster.slots)
+    free_slots = dict(cluster.slots)
     for _, node in placed:
-        left[node] -= 1
+        free_slots[node] -= 1
     return [
         (job, node)
         for job, node in placed
-        if node not in cluster.jobs[job][0] and any(left[holder] > 0 for holder in cluster.jobs[job][0])
+        if node not in cluster.jobs[job][0] and any(free_slots[holder] > 0 for holder in cluster.jobs[job][0])
     ]
 
 

@@ -75,14 +75,14 @@ def _bounds(schema: Mapping[str, Any]) -> tuple[int, int]:
 
 def _object(schema: Mapping[str, Any], draw: random.Random, *, odd: float) -> dict[str, Any]:
     required = schema.get("required") or ()
-    found = {
+    fields = {
         name: from_schema(inner, draw, odd=odd)
         for name, inner in (schema.get("properties") or {}).items()
         if name in required or draw.random() < 0.3
     }
     if isinstance(schema.get("additionalProperties"), Mapping):
         inner = schema["additionalProperties"]
-        found |= {draw.choice(KEYS): from_schema(inner, draw, odd=odd) for _ in range(draw.randrange(3))}
+        fields |= {draw.choice(KEYS): from_schema(inner, draw, odd=odd) for _ in range(draw.randrange(3))}
     if schema.get("x-kubernetes-preserve-unknown-fields") and draw.random() < 0.2:
-        found[draw.choice(KEYS)] = anything(draw)
-    return found
+        fields[draw.choice(KEYS)] = anything(draw)
+    return fields

@@ -63,21 +63,24 @@ class Pipeline:
 def random_pipelines(*, first: int, nodes: Sequence[str]) -> list[Pipeline]:
     """Clusters that share out the nodes, drawn from the first's number; in most, those that read no data come first."""
     draw = random.Random(first)
-    found = []
-    for number, own in enumerate(shares(draw, nodes=nodes), start=first):
+    pipelines = []
+    for number, node_names in enumerate(shares(draw, nodes=nodes), start=first):
         pod_gpus = draw.choice([1, 1, 2, 4])
-        free = {node: draw.choice([0, 2, 4, 4, 8, 8]) for node in own}
-        free[own[0]] = free[own[-1]] = 8
+        free = {node: draw.choice([0, 2, 4, 4, 8, 8]) for node in node_names}
+        free[node_names[0]] = free[node_names[-1]] = 8
         room = sum(gpus // pod_gpus for gpus in free.values())
         workers = draw.randint(2, min(room, 16))
         readers = draw.randint(1, workers - 1)
-        held = {node: draw.randint(1, 100) * GB // 10 for node in draw.sample(own, draw.randint(1, len(own)))}
+        held = {
+            node: draw.randint(1, 100) * GB // 10
+            for node in draw.sample(node_names, draw.randint(1, len(node_names)))
+        }
         order = list(range(workers))
         if draw.random() < 0.7:
             order = [*range(readers, workers), *range(readers)]
         else:
             draw.shuffle(order)
-        found.append(
+        pipelines.append(
             Pipeline(
                 number=number,
                 free=free,
@@ -88,7 +91,7 @@ def random_pipelines(*, first: int, nodes: Sequence[str]) -> list[Pipeline]:
                 order=order,
             )
         )
-    return found
+    return pipelines
 
 
 def place_one_by_one(pipeline: Pipeline, *, draw: random.Random) -> dict[int, str]:
@@ -99,12 +102,12 @@ def place_one_by_one(pipeline: Pipeline, *, draw: random.Random) -> dict[int, st
     status = {"totalBytes": sum(pipeline.held.values()), "copies": [{"id": "0", "nodes": nodes}]}
     view.on_change(("n", "data"), {"status": status})
     annotation = json.dumps([{"dataset": "n/data", "copy": "0", "readers": pipeline.readers_text}])
-    left, placed = pipeline.slots, dict[int, str]()
+    free_slots, placed = pipeline.slots, dict[int, str]()
     for index in pipeline.order:
         key = ("n", str(index))
         metadata = {"annotations": {"tdcs.io/datasets": annotation, INDEX: str(index)}}
         demand.on_pod(key, waiting_pod({"metadata": metadata}))
-        candidates = [node for node, slots in left.items() if slots > 0]
+        candidates = [node for node, slots in free_slots.items() if slots > 0]
         request = PrioritizeRequest(
             pod=f"n/{index}",
             uid=str(index),
@@ -114,7 +117,7 @@ def place_one_by_one(pipeline: Pipeline, *, draw: random.Random) -> dict[int, st
         )
         scores = rank(request=request, view=view, demand=demand, synced=True).scores
         placed[index] = max(candidates, key=_by(scores, draw))
-        left[placed[index]] -= 1
+        free_slots[placed[index]] -= 1
         demand.on_pod(key, None)
     return placed
 

@@ -27,7 +27,11 @@ _READ_FROM_METADATA = (
 def spec_schema(resource: Resource) -> dict[str, Any]:
     """The structural schema of a kind's spec."""
     definition = document((CRDS / f"tdcs.io_{resource.plural}.yaml").read_text())
-    version = next(one for one in definition["spec"]["versions"] if one["name"] == names.VERSION)
+    version = next(
+        version_definition
+        for version_definition in definition["spec"]["versions"]
+        if version_definition["name"] == names.VERSION
+    )
     schema: dict[str, Any] = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
     return schema
 
@@ -61,13 +65,13 @@ def random_object(
         if draw.random() < 0.5:
             for field in ("access", "eviction", "sharedWith"):
                 spec.pop(field, None)
-        found = spec.get("source")
-        if isinstance(found, dict) and draw.random() < 0.7:
-            found |= {"uri": source, "secretRef": {"name": keys}}
+        source_field = spec.get("source")
+        if isinstance(source_field, dict) and draw.random() < 0.7:
+            source_field |= {"uri": source, "secretRef": {"name": keys}}
             # It has this source instead of another Dataset's, with keys and no account; and a store's bandwidth is the
             # least that one declares.
             for field in ("datasetRef", "options", "bandwidth", "startTime", "serviceAccountName"):
-                found.pop(field, None)
+                source_field.pop(field, None)
     if isinstance(spec, dict) and resource is PRELOADS and draw.random() < 0.5:
         spec["datasetRef"] = {"name": dataset}
     if isinstance(spec, dict) and resource is TRAINING_JOBS:

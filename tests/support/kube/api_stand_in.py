@@ -88,7 +88,7 @@ class ApiStandIn:
         changed = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self._version)}}
         listed = self._objects.setdefault(plural, [])
         key = _key(obj)
-        listed[:] = [each for each in listed if _key(each) != key] + [changed]
+        listed[:] = [stored for stored in listed if _key(stored) != key] + [changed]
         for watcher in self._watchers.get(plural, ()):
             watcher.put({"type": "MODIFIED", "object": changed})
 
@@ -101,7 +101,7 @@ class ApiStandIn:
 
             def do_GET(self) -> None:
                 url = urlparse(self.path)
-                asked = {key: values[0] for key, values in parse_qs(url.query).items()}
+                query = {key: values[0] for key, values in parse_qs(url.query).items()}
                 parts = url.path.strip("/").split("/")
                 if owner._stopped:  # a connection that was open before
                     self.close_connection = True
@@ -110,41 +110,47 @@ class ApiStandIn:
                 elif refused := owner.forbidden.intersection(parts[-1:] + parts[-2:-1]):
                     self._answer(403, {"reason": "Forbidden", "message": f"may not read {min(refused)}"})
                 elif parts[-2:-1] == ["namespaces"]:
-                    found = [each for each in owner.objects("namespaces") if _key(each)[1] == parts[-1]]
-                    self._answer(200, found[0] if found else {"metadata": {"name": parts[-1]}})
+                    namespaces = [
+                        namespace
+                        for namespace in owner.objects("namespaces")
+                        if _key(namespace)[1] == parts[-1]
+                    ]
+                    self._answer(200, namespaces[0] if namespaces else {"metadata": {"name": parts[-1]}})
                 elif "namespaces" not in parts and parts[-1] in owner.own_namespace_only:
                     self._answer(403, {"reason": "Forbidden", "message": f"may not read all {parts[-1]}"})
                 elif len(parts) > 4 and parts[-4] == "namespaces":
                     self._one(parts[-2], (parts[-3], parts[-1]))
-                elif "watch" in asked:
-                    self._watch(parts[-1], since=int(asked.get("resourceVersion") or 0))
+                elif "watch" in query:
+                    self._watch(parts[-1], since=int(query.get("resourceVersion") or 0))
                 else:
-                    items = [] if "fieldSelector" in asked else owner._objects.get(parts[-1], [])
+                    items = [] if "fieldSelector" in query else owner._objects.get(parts[-1], [])
                     if len(parts) > 2 and parts[-3] == "namespaces":
-                        items = [each for each in items if each["metadata"].get("namespace") == parts[-2]]
+                        items = [
+                            stored for stored in items if stored["metadata"].get("namespace") == parts[-2]
+                        ]
                     version = {"resourceVersion": str(owner._version)}
                     self._answer(200, {"metadata": version, "items": items})
 
             def do_POST(self) -> None:
-                made = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 url = urlparse(self.path)
                 if owner.refusal is not None:
                     code, sentence = owner.refusal
                     self._answer(code, {"reason": "Refused", "message": sentence})
                     return
                 if url.path.endswith("/selfsubjectaccessreviews"):
-                    about = made["spec"]["resourceAttributes"]["resource"]
-                    self._answer(201, {**made, "status": {"allowed": about not in owner.forbidden}})
+                    about = body["spec"]["resourceAttributes"]["resource"]
+                    self._answer(201, {**body, "status": {"allowed": about not in owner.forbidden}})
                     return
                 if url.path.endswith("/localsubjectaccessreviews"):  # others have no rights
-                    self._answer(201, {**made, "status": {"allowed": False}})
+                    self._answer(201, {**body, "status": {"allowed": False}})
                     return
                 if "dryRun" not in parse_qs(url.query):
-                    owner.put(url.path.rpartition("/")[2], made)
-                self._answer(201, made)
+                    owner.put(url.path.rpartition("/")[2], body)
+                self._answer(201, body)
 
             def do_PATCH(self) -> None:
-                wanted = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 if owner.apply_refusal is not None:
                     code, sentence = owner.apply_refusal
                     self._answer(code, {"reason": "Refused", "message": sentence})
@@ -152,13 +158,13 @@ class ApiStandIn:
                 if "dryRun" not in parse_qs(urlparse(self.path).query):
                     self._answer(405, {"reason": "MethodNotAllowed", "message": "dry runs only"})
                     return
-                owner.applied.append(wanted)
-                self._answer(201, wanted)
+                owner.applied.append(body)
+                self._answer(201, body)
 
             def _one(self, plural: str, key: tuple[str, str]) -> None:
-                found = next((each for each in owner._objects.get(plural, ()) if _key(each) == key), None)
+                obj = next((stored for stored in owner._objects.get(plural, ()) if _key(stored) == key), None)
                 missing = {"reason": "NotFound", "message": "there is no such object"}
-                self._answer(404 if found is None else 200, found or missing)
+                self._answer(404 if obj is None else 200, obj or missing)
 
             def _answer(self, status: int, body: Object) -> None:
                 data = json.dumps(body).encode()

@@ -219,10 +219,10 @@ class Kube:
     def install_crds(self, folder: Path) -> tuple[str, ...]:
         """Apply all CustomResourceDefinitions in ``folder``, wait until they are served; returns their kinds."""
         definitions = [
-            found
+            document
             for file in sorted(folder.glob("*.y*ml"))
-            for found in documents(file.read_text())
-            if found.get("kind") == "CustomResourceDefinition"
+            for document in documents(file.read_text())
+            if document.get("kind") == "CustomResourceDefinition"
         ]
         if not definitions:
             raise ValueError(f"no CustomResourceDefinition in {folder}")
@@ -262,12 +262,12 @@ class Kube:
                 for version in group["versions"]:
                     name = group["metadata"].get("name")
                     api_version = f"{name}/{version['version']}" if name else version["version"]
-                    for found in version.get("resources", ()):
-                        kind = found.get("responseKind", {}).get("kind", "")
+                    for api_resource in version.get("resources", ()):
+                        kind = api_resource.get("responseKind", {}).get("kind", "")
                         resource = Resource(
                             api_version=api_version,
-                            plural=found["resource"],
-                            namespaced=found["scope"] == "Namespaced",
+                            plural=api_resource["resource"],
+                            namespaced=api_resource["scope"] == "Namespaced",
                         )
                         self._known.setdefault((api_version, kind), resource)
                         self._known.setdefault((None, kind), resource)

@@ -43,10 +43,10 @@ def object_line(obj: Object) -> str:
     if node := (obj.get("spec") or {}).get("nodeName"):
         parts.append(f"on {node}")
     for cond in status.get("conditions") or ():
-        told = f"{cond['type']}={cond['status']}"
+        text = f"{cond['type']}={cond['status']}"
         if cond["status"] != "True" and (why := cond.get("message") or cond.get("reason")):
-            told += f" ({why})"
-        parts.append(told)
+            text += f" ({why})"
+        parts.append(text)
     return " ".join(parts)
 
 

@@ -46,8 +46,8 @@ def cluster(
                 free[node] -= 1
                 pods.append(_pod(job, index, node))
     used_bytes: dict[str, int] = dict.fromkeys(node_names, 0)
-    for each in sets:
-        for node in each["status"]["copies"][0]["nodes"]:
+    for dataset_object in sets:
+        for node in dataset_object["status"]["copies"][0]["nodes"]:
             used_bytes[node["name"]] += node["bytes"]
     # No worker holds more than it has room for.
     capacity = max(CAPACITY, max(used_bytes.values(), default=0) * 5 // 4)
@@ -68,7 +68,7 @@ def cluster(
         },
     }
     made_nodes = [_node(name, ready=nodes < 10 or number % 97 != 5) for number, name in enumerate(node_names)]
-    found = {
+    objects = {
         "nodes": made_nodes,
         "pods": pods,
         "cacheclusters": [cache],
@@ -77,10 +77,10 @@ def cluster(
         "trainingjobs": made_jobs,
     }
     if troubles:
-        _trouble(found)
-    for version, obj in enumerate((obj for listed in found.values() for obj in listed), start=1):
+        _trouble(objects)
+    for version, obj in enumerate((obj for listed in objects.values() for obj in listed), start=1):
         obj["metadata"]["resourceVersion"] = str(version)
-    return found
+    return objects
 
 
 def _trouble(found: dict[str, list[Object]]) -> None:
@@ -93,8 +93,14 @@ def _trouble(found: dict[str, list[Object]]) -> None:
     nothing = dict.fromkeys(
         ("totalBytes", "totalFiles", "cachedBytes", "wantedBytes", "loadedBytes", "bytesPerSecond"), 0
     )
-    said = {"state": "Failed", "reason": "SourceRefused", "message": why, "conditions": [ready], "copies": []}
-    failed["status"] |= {**nothing, **said}
+    failure = {
+        "state": "Failed",
+        "reason": "SourceRefused",
+        "message": why,
+        "conditions": [ready],
+        "copies": [],
+    }
+    failed["status"] |= {**nothing, **failure}
     name = "a-training-job-with-a-name-as-long-as-names-of-jobs-may-be-0123"
     jobs[0]["metadata"]["name"] = name
     for pod in found["pods"]:
@@ -201,7 +207,7 @@ def _pod(job: Object, index: int, node: str) -> Object:
                 {
                     "name": "main",
                     "image": "registry.example/train:1",
-                    "env": [{"name": f"VARIABLE_{each}", "value": "x" * 40} for each in range(20)],
+                    "env": [{"name": f"VARIABLE_{number}", "value": "x" * 40} for number in range(20)],
                     "resources": {"limits": {GPU: "1"}},
                 }
             ],

@@ -60,26 +60,30 @@ def gpu_pod(
 
 def with_roles(spec: Mapping[str, Any]) -> Object:
     """The spec of a TrainingJob with its `roles`, number of pods and template by role, written as the API has them."""
-    found = dict(spec)
-    roles: Mapping[str, Mapping[str, Any]] | None = found.pop("roles", None)
+    job_spec = dict(spec)
+    roles: Mapping[str, Mapping[str, Any]] | None = job_spec.pop("roles", None)
     if roles is None:
-        return found
+        return job_spec
     items = []
     for name, role in roles.items():
         if name == "Worker":
-            found |= {"workers": role["replicas"]} if "replicas" in role else {}
+            job_spec |= {"workers": role["replicas"]} if "replicas" in role else {}
             role = {key: value for key, value in role.items() if key != "replicas"}
         items.append({"name": name, **role})
-    return {**found, "replicaSpecs": items}
+    return {**job_spec, "replicaSpecs": items}
 
 
 def role_of(job: Mapping[str, Any], name: str = "Worker") -> Object:
     """The item of a role in a TrainingJob's spec."""
-    found: Object = next(one for one in job["spec"]["replicaSpecs"] if one["name"] == name)
-    return found
+    role: Object = next(
+        replica_spec for replica_spec in job["spec"]["replicaSpecs"] if replica_spec["name"] == name
+    )
+    return role
 
 
 def counts_of(status: Mapping[str, Any], name: str = "Worker") -> Object:
     """The counts of a role's pods in a TrainingJob's status, without its name; the status leaves zeros out."""
-    found = next(one for one in status["replicaStatuses"] if one["name"] == name)
-    return {key: found.get(key, 0) for key in ("active", "ready", "succeeded", "failed")}
+    counts = next(
+        status_of_role for status_of_role in status["replicaStatuses"] if status_of_role["name"] == name
+    )
+    return {key: counts.get(key, 0) for key in ("active", "ready", "succeeded", "failed")}

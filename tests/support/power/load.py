@@ -63,9 +63,9 @@ def sources(work: Path, *, seed: int) -> Sources:
     }
     read = {f"read/{number}": rng.randbytes(3 * PART_BYTES + number) for number in range(3)}
     read |= {f"tiny/{number}": rng.randbytes(3000 + number) for number in range(40)}
-    given = {f"given/{number:03}": rng.randbytes(rng.randrange(1, 20_000)) for number in range(100)}
+    given_files = {f"given/{number:03}": rng.randbytes(rng.randrange(1, 20_000)) for number in range(100)}
     versions, blocks = [], dict[int, bytes]()
-    for place, (mount, files) in enumerate(((LOADED, loaded), (GIVEN, given), (READ, read))):
+    for place, (mount, files) in enumerate(((LOADED, loaded), (GIVEN, given_files), (READ, read))):
         folder = fill(work / f"source-{place}", files)
         version = folder_version(folder, store=work / "manifests", mount=mount)
         versions.append(version)
@@ -84,7 +84,7 @@ def giver(work: Path, found: Sources) -> Iterator[Peer]:
     """Another agent's block service, which has the blocks that a peer gives."""
     disk = Disk(work / "giver")
     disk.prepare()
-    ids = [int(each) for each in found.given.manifest.block_ids]
+    ids = [int(block_id) for block_id in found.given.manifest.block_ids]
     for block in ids:
         (disk.spool / str(block)).write_bytes(found.blocks[block])
     service = BlockService(disk=disk, feed=lambda *_: News(1, len(ids), ids))
@@ -126,7 +126,7 @@ class Load:
             self._drop_extents,
             self._sync,
         ]
-        self._threads = [threading.Thread(target=each, daemon=True) for each in work]
+        self._threads = [threading.Thread(target=target, daemon=True) for target in work]
         self.dropped = {LOADED: 0, GIVEN: 0, READ: 0, LARGE: 0}
 
     def run(self, *, seconds: float, drops: int) -> None:
@@ -170,7 +170,7 @@ class Load:
             content = memoryview(self._blocks[block])
             for offset in reversed(range(0, len(content), PART_BYTES)):
                 piece = content[offset : offset + PART_BYTES]
-                wanted = SourceWanted(
+                read = SourceWanted(
                     mount=READ,
                     block=block,
                     path=manifest.file_path(file),
@@ -179,7 +179,7 @@ class Load:
                     size=len(content),
                     tag=manifest.tag(file),
                 )
-                self._fills.keep(self._read, wanted, piece)
+                self._fills.keep(self._read, read, piece)
                 self._stopped.wait(rng.random() * 0.01)
 
     def _drop(self) -> None:

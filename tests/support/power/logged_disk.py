@@ -62,7 +62,7 @@ def _answer(request: bytes, *, content: int, size: int, log: int) -> bytes | Non
     _, opcode, unique, node, *_ = fuse.REQUEST.unpack_from(request)
     body = memoryview(request)[fuse.REQUEST.size :]
     file = fuse.Attributes(_FILE, size, 0, is_file=True)
-    found = file if node == _FILE else fuse.Attributes(fuse.ROOT, 0, 0, is_file=False)
+    attributes = file if node == _FILE else fuse.Attributes(fuse.ROOT, 0, 0, is_file=False)
     if opcode == fuse.INIT:
         major, minor, ahead, _ = struct.unpack_from("<IIII", body)
         flags = _MAX_PAGES | _BIG_WRITES
@@ -77,7 +77,7 @@ def _answer(request: bytes, *, content: int, size: int, log: int) -> bytes | Non
         name = bytes(body).rstrip(b"\0").decode()
         return fuse.entry_answer(unique, file) if name == NAME else fuse.failure(unique, number=errno.ENOENT)
     if opcode in (fuse.GETATTR, _SETATTR):
-        return fuse.attribute_answer(unique, found)
+        return fuse.attribute_answer(unique, attributes)
     if opcode == _OPEN:
         return _data(unique, _OPENED.pack(0, 0, 0))
     if opcode == _READ:

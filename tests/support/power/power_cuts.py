@@ -56,8 +56,8 @@ def logged_disk(work: Path) -> Iterator[LoggedDisk]:
     """An ext4 file system with its default options, mounted while the body runs."""
     point, folder = work / "fuse", work / "mounted"
     image, before, log = work / "image", work / "before", work / "log"
-    for each in (point, folder):
-        each.mkdir()
+    for path in (point, folder):
+        path.mkdir()
     _run("truncate", "-s", str(DISK_BYTES), str(image))
     _run(
         "mkfs.ext4",

@@ -24,7 +24,7 @@ START_SECONDS = 60.0
 
 def find_chromium() -> str | None:
     """The program, None where there is none."""
-    return next((found for name in PROGRAMS if (found := shutil.which(name))), None)
+    return next((path for name in PROGRAMS if (path := shutil.which(name))), None)
 
 
 class Browser:
@@ -49,7 +49,7 @@ class Browser:
         self._session = aiohttp.ClientSession()
         port = await self._port()
         async with self._session.get(f"http://127.0.0.1:{port}/json/list") as answer:
-            (page,) = [each for each in await answer.json() if each["type"] == "page"]
+            (page,) = [target for target in await answer.json() if target["type"] == "page"]
         self._socket = await self._session.ws_connect(page["webSocketDebuggerUrl"], max_msg_size=0)
         self._reading = asyncio.create_task(self._read())
         for domain in ("Page", "Runtime", "Network"):
@@ -102,17 +102,17 @@ class Browser:
 
     async def _read(self) -> None:
         async for message in self._socket:
-            said: Mapping[str, Any] = json.loads(message.data)
-            if (number := said.get("id")) is not None:
+            event: Mapping[str, Any] = json.loads(message.data)
+            if (number := event.get("id")) is not None:
                 answer = self._answers.pop(number)
-                if "error" in said:
-                    answer.set_exception(AssertionError(str(said["error"])))
+                if "error" in event:
+                    answer.set_exception(AssertionError(str(event["error"])))
                 else:
-                    answer.set_result(said.get("result", {}))
-            elif said["method"] == "Network.requestWillBeSent":
-                self.requests.append(said["params"]["request"]["url"])
-            elif said["method"] in {"Runtime.exceptionThrown", "Runtime.consoleAPICalled"}:
-                self.console.append(json.dumps(said["params"])[:2000])
+                    answer.set_result(event.get("result", {}))
+            elif event["method"] == "Network.requestWillBeSent":
+                self.requests.append(event["params"]["request"]["url"])
+            elif event["method"] in {"Runtime.exceptionThrown", "Runtime.consoleAPICalled"}:
+                self.console.append(json.dumps(event["params"])[:2000])
 
     async def call(self, method: str, **parameters: Any) -> Any:
         """A call of the protocol."""
@@ -135,14 +135,14 @@ class Browser:
 
     async def evaluate(self, expression: str) -> Any:
         """The value of an expression in the page."""
-        found = await self.call("Runtime.evaluate", expression=expression, returnByValue=True)
-        assert "exceptionDetails" not in found, found
-        return found["result"].get("value")
+        answer = await self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
 
     async def text(self, selector: str) -> str:
         """What the first element of this selector shows; empty when there is none."""
-        found = await self.evaluate(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''")
-        return str(found)
+        inner_text = await self.evaluate(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''")
+        return str(inner_text)
 
     async def until(self, expression: str, *, seconds: float = 30.0) -> None:
         """Wait until an expression in the page is true."""
@@ -155,7 +155,7 @@ class Browser:
 
     async def press(self, key: str) -> None:
         """Press a key, such as ArrowRight, Enter, Escape or a letter."""
-        shown = {"text": "\r" if key == "Enter" else key} if len(key) == 1 or key == "Enter" else {}
+        text = {"text": "\r" if key == "Enter" else key} if len(key) == 1 or key == "Enter" else {}
         code = {"Enter": 13, "Escape": 27, "Tab": 9}.get(key, 0)
         for kind in ("keyDown", "keyUp"):
             await self.call(
@@ -163,10 +163,10 @@ class Browser:
                 type=kind,
                 key=key,
                 windowsVirtualKeyCode=code,
-                **(shown if kind == "keyDown" else {}),
+                **(text if kind == "keyDown" else {}),
             )
 
     async def screenshot(self) -> bytes:
         """A PNG of what is seen."""
-        found = await self.call("Page.captureScreenshot", format="png")
-        return base64.b64decode(found["data"])
+        picture = await self.call("Page.captureScreenshot", format="png")
+        return base64.b64decode(picture["data"])

@@ -102,9 +102,9 @@ class ClaimPods:
     async def _begin(self, key: Key, job: Object) -> None:
         pod = job["spec"]["template"]["spec"]
         (claim,) = [
-            each["persistentVolumeClaim"] for each in pod["volumes"] if "persistentVolumeClaim" in each
+            volume["persistentVolumeClaim"] for volume in pod["volumes"] if "persistentVolumeClaim" in volume
         ]
-        (mounted,) = [each["secret"] for each in pod["volumes"] if "secret" in each]
+        (mounted,) = [volume["secret"] for volume in pod["volumes"] if "secret" in volume]
         secret = self._server.store(SECRETS)[key[0], mounted["secretName"]]
         place = self._folder / f"secret-{next(self._numbers)}"
         place.mkdir()
@@ -115,10 +115,10 @@ class ClaimPods:
         arguments = []
         for argument in pod["containers"][0]["args"]:
             option, _, value = argument.partition("=")
-            told = values.get(option, value)
+            local_value = values.get(option, value)
             if option == "--folder":
-                told += value.removeprefix(MOUNTED_AT)
-            arguments.append(f"{option}={told}" if value else argument)
+                local_value += value.removeprefix(MOUNTED_AT)
+            arguments.append(f"{option}={local_value}" if value else argument)
         process = Process(
             name=key[1],
             argv=[sys.executable, "-m", "tdcs.cli", *arguments],

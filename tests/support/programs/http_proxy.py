@@ -31,17 +31,17 @@ def http_proxy(folder: Path, names: Mapping[str, str]) -> Iterator[Proxy]:
     """A proxy that reaches these hosts with their ports (`store.example:443`) at addresses, and refuses all others."""
     folder.mkdir(parents=True, exist_ok=True)
     (port,) = free_ports(1)
-    asked = folder / "asked"
+    requests_file = folder / "asked"
     process = Process(
         name="http-proxy",
-        argv=[sys.executable, "-m", __name__, str(port), str(asked), json.dumps(dict(names))],
+        argv=[sys.executable, "-m", __name__, str(port), str(requests_file), json.dumps(dict(names))],
         log=folder / "proxy.log",
         ready=lambda: listens_at(port),
         start_deadline=60,
     )
     process.start()
     try:
-        yield Proxy(f"http://127.0.0.1:{port}", asked)
+        yield Proxy(f"http://127.0.0.1:{port}", requests_file)
     finally:
         process.kill()
 
@@ -61,7 +61,7 @@ async def _serve(port: int, asked: Path, names: Mapping[str, str]) -> None:
         except asyncio.IncompleteReadError:
             writer.close()
             return
-        first, _, rest = head.partition(b"\r\n")
+        first, _, head_lines = head.partition(b"\r\n")
         method, target, _ = first.decode().split(" ")
         with asked.open("a") as file:
             file.write(f"{method} {target.partition('?')[0]}\n")
@@ -73,18 +73,18 @@ async def _serve(port: int, asked: Path, names: Mapping[str, str]) -> None:
             writer.close()
             return
         host, _, number = names[place].rpartition(":")
-        there, to = await asyncio.open_connection(host, int(number))
+        upstream, to = await asyncio.open_connection(host, int(number))
         if method == "CONNECT":
             writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
         else:
             path = parts._replace(scheme="", netloc="").geturl() or "/"
             lines = [
                 line
-                for line in rest.split(b"\r\n")
+                for line in head_lines.split(b"\r\n")
                 if not line.lower().startswith((b"connection:", b"proxy-"))
             ]
             to.write(f"{method} {path} HTTP/1.1\r\nConnection: close\r\n".encode() + b"\r\n".join(lines))
-        await asyncio.gather(_pass_on(reader, to), _pass_on(there, writer))
+        await asyncio.gather(_pass_on(reader, to), _pass_on(upstream, writer))
 
     server = await asyncio.start_server(answer, "127.0.0.1", port)
     async with server:

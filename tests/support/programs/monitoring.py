@@ -45,9 +45,9 @@ def external_metrics_api(*, service: str, namespace: str, port: int) -> Object:
 def prometheus_program() -> str:
     """The path of Debian's Prometheus, which is installed where it is missing."""
     host.require_programs(PROMETHEUS, reporter=Reporter())
-    found = shutil.which(PROMETHEUS)
-    assert found is not None
-    return found
+    path = shutil.which(PROMETHEUS)
+    assert path is not None
+    return path
 
 
 class Prometheus:
@@ -111,22 +111,24 @@ class Prometheus:
 
     def ask(self, expression: str) -> list[float]:
         """The values of an expression's series that are numbers; one that it does not understand fails the test."""
-        found = self._get("/api/v1/query", query=expression)
-        values = [float(series["value"][1]) for series in found["result"]]
+        answer = self._get("/api/v1/query", query=expression)
+        values = [float(series["value"][1]) for series in answer["result"]]
         return [value for value in values if not math.isnan(value)]
 
     def ask_range(self, expression: str, *, seconds: float) -> list[Object]:
         """The series of an expression in the last so many seconds, a point for every two."""
         now = time.time()
-        found = self._get(
+        answer = self._get(
             "/api/v1/query_range", query=expression, start=f"{now - seconds}", end=f"{now}", step="2"
         )
-        return list(found["result"])
+        return list(answer["result"])
 
     def has_scraped(self) -> bool:
         """Whether all that it scrapes has answered once; raises AssertionError with what is wrong."""
         targets = self._get("/api/v1/targets")["activeTargets"]
-        wrong = {one["labels"]["job"]: one["lastError"] for one in targets if one["health"] != "up"}
+        wrong = {
+            target["labels"]["job"]: target["lastError"] for target in targets if target["health"] != "up"
+        }
         assert self.ask("count(max_over_time(up[10m]) == 1)") == [self._count], wrong
         return True
 
@@ -141,9 +143,9 @@ class Prometheus:
 
     def _get(self, path: str, **fields: str) -> Any:
         answer = urllib3.request("GET", f"{self.url}{path}", fields=fields, timeout=10, retries=False)
-        found = json.loads(answer.data)
-        assert found["status"] == "success", (fields, found)
-        return found["data"]
+        document = json.loads(answer.data)
+        assert document["status"] == "success", (fields, document)
+        return document["data"]
 
     def _is_ready(self) -> bool:
         try:

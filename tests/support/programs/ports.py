@@ -29,13 +29,13 @@ def free_ports(count: int) -> list[int]:
     ports = set(range(min(FIRST, end // 2), end)) - TAKEN
     candidates = [port for port in ports if port % SHARES == share]
     random.shuffle(candidates)
-    found: list[int] = []
+    chosen_ports: list[int] = []
     for port in candidates:
         if _is_free(port):
-            found.append(port)
-        if len(found) == count:
-            return found
-    raise OSError(f"only {len(found)} of the {count} wanted ports below {end} are free")
+            chosen_ports.append(port)
+        if len(chosen_ports) == count:
+            return chosen_ports
+    raise OSError(f"only {len(chosen_ports)} of the {count} wanted ports below {end} are free")
 
 
 def _is_free(port: int) -> bool:

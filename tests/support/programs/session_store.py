@@ -71,8 +71,8 @@ class SessionStore:
         headers = {"ETag": self._etag(name), "Last-Modified": "Sun, 22 Nov 2026 10:00:00 GMT"}
         if request.headers.get("If-Match", headers["ETag"]) != headers["ETag"]:
             _send(request, 412, b"")
-        elif wanted := request.headers.get("Range"):
-            first, _, last = wanted.removeprefix("bytes=").partition("-")
+        elif byte_range := request.headers.get("Range"):
+            first, _, last = byte_range.removeprefix("bytes=").partition("-")
             part = content[int(first) : int(last) + 1]
             headers["Content-Range"] = f"bytes {first}-{int(first) + len(part) - 1}/{len(content)}"
             _send(request, 206, part, headers)
@@ -86,15 +86,15 @@ class SessionStore:
         """Signature version 4, in the query or in the header."""
         parts = urlsplit(request.path)
         query = parse_qsl(parts.query, keep_blank_values=True)
-        shown, headers = dict(query), {name.lower(): value for name, value in request.headers.items()}
-        if "X-Amz-Signature" in shown:
-            credential, signed = shown["X-Amz-Credential"], shown["X-Amz-SignedHeaders"]
-            signature, moment = shown["X-Amz-Signature"], shown["X-Amz-Date"]
-            token, payload = shown.get("X-Amz-Security-Token", ""), "UNSIGNED-PAYLOAD"
-            query = [each for each in query if each[0] != "X-Amz-Signature"]
+        parameters, headers = dict(query), {name.lower(): value for name, value in request.headers.items()}
+        if "X-Amz-Signature" in parameters:
+            credential, signed = parameters["X-Amz-Credential"], parameters["X-Amz-SignedHeaders"]
+            signature, moment = parameters["X-Amz-Signature"], parameters["X-Amz-Date"]
+            token, payload = parameters.get("X-Amz-Security-Token", ""), "UNSIGNED-PAYLOAD"
+            query = [field for field in query if field[0] != "X-Amz-Signature"]
         elif "authorization" in headers:
-            said = headers["authorization"].partition(" ")[2]
-            fields = dict(each.strip().split("=", 1) for each in said.split(","))
+            authorization = headers["authorization"].partition(" ")[2]
+            fields = dict(field.strip().split("=", 1) for field in authorization.split(","))
             credential, signed, signature = fields["Credential"], fields["SignedHeaders"], fields["Signature"]
             moment, token = headers["x-amz-date"], headers.get("x-amz-security-token", "")
             payload = headers["x-amz-content-sha256"]

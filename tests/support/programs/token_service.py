@@ -164,8 +164,8 @@ class TokenService:
         return 200, json.dumps(self._bearer("access_token") | {"expires_in": self.seconds})
 
     def _impersonated(self, request: BaseHTTPRequestHandler) -> tuple[int, str]:
-        shown = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        if shown not in [each["access_token"] for each in self.given if "access_token" in each]:
+        bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        if bearer not in [answer["access_token"] for answer in self.given if "access_token" in answer]:
             return 403, json.dumps(
                 {"error": {"code": 403, "message": "no such token", "status": "PERMISSION_DENIED"}}
             )
@@ -182,9 +182,9 @@ class TokenService:
         )
 
     def _bearer(self, name: str) -> dict[str, Any]:
-        given = {name: secrets.token_urlsafe(24)}
-        self.given.append(given)
-        return dict(given)
+        token = {name: secrets.token_urlsafe(24)}
+        self.given.append(token)
+        return dict(token)
 
     def _refusal(self, whom: str, token: str) -> str:
         if whom not in self.trusts:

@@ -75,8 +75,8 @@ class WebServer:
             _send(request, 401, b"who are you?")
         elif (target := self.redirects.get(path)) is not None:
             _send(request, 302, b"", {"Location": target})
-        elif (found := _REPOSITORY.fullmatch(path)) is not None:
-            self._hub(request, path.startswith("/api/"), found["rest"], parse_qs(parts.query))
+        elif (repository := _REPOSITORY.fullmatch(path)) is not None:
+            self._hub(request, path.startswith("/api/"), repository["rest"], parse_qs(parts.query))
         elif (content := self.files.get(path[1:])) is not None:
             self._file(request, content)
         elif path.endswith("/") and (page := self.index(path[1:])) is not None:
@@ -93,10 +93,12 @@ class WebServer:
         headers = {"Last-Modified": MODIFIED, **(more or {})}
         if self.etags:
             headers.setdefault("ETag", f'W/"{hashlib.md5(content).hexdigest()}"')  # noqa: S324 - as servers do
-        asked = re.fullmatch(r"bytes=(\d+)-(\d+)", request.headers.get("Range", "")) if self.ranges else None
+        byte_range = (
+            re.fullmatch(r"bytes=(\d+)-(\d+)", request.headers.get("Range", "")) if self.ranges else None
+        )
         status = 200
-        if asked is not None:
-            begin, end = int(asked[1]), min(int(asked[2]), len(content) - 1)
+        if byte_range is not None:
+            begin, end = int(byte_range[1]), min(int(byte_range[2]), len(content) - 1)
             if begin >= len(content):
                 _send(request, 416, b"", {"Content-Range": f"bytes */{len(content)}"})
                 return
@@ -144,8 +146,8 @@ def git_id(content: bytes) -> str:
 
 
 def _resolved(rest: str) -> str:
-    found = re.fullmatch(rf"resolve/(?:main|{COMMIT})/(.*)", rest)
-    return found[1] if found is not None else ""
+    match_of_path = re.fullmatch(rf"resolve/(?:main|{COMMIT})/(.*)", rest)
+    return match_of_path[1] if match_of_path is not None else ""
 
 
 def _send(

@@ -27,8 +27,12 @@ def main(argv: Sequence[str]) -> int:
     """Run one of the commands; the exit status is 0 only if nothing is unexplained."""
     parser = argparse.ArgumentParser(prog="python -m tests.support.rights", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    one = commands.add_parser("cluster", help="record what was used on the local cluster, for the tier e2e")
-    one.add_argument("--since", default="", help="leave out what was before, such as 2026-01-31T12:00:00Z")
+    cluster_command = commands.add_parser(
+        "cluster", help="record what was used on the local cluster, for the tier e2e"
+    )
+    cluster_command.add_argument(
+        "--since", default="", help="leave out what was before, such as 2026-01-31T12:00:00Z"
+    )
     two = commands.add_parser("compare", help="what is granted with what was used")
     two.add_argument("folder", type=Path, help="of the records")
     options = parser.parse_args(argv)
@@ -58,8 +62,8 @@ def _compare(folder: Path) -> int:
     plain, kueue = granted_by_chart()
     grants = comparable(plain, kueue=kueue, use=use)
     granted, of_kueue = rights_in(grants), rights_in(kueue)
-    for tier, one in by_tier.items():
-        print(f"{tier} used {len(one.used & granted)} of {len(granted)} rights that the chart grants")
+    for tier, tier_use in by_tier.items():
+        print(f"{tier} used {len(tier_use.used & granted)} of {len(granted)} rights that the chart grants")
     if granted.isdisjoint(of_kueue):
         print(
             f"not compared: {len(of_kueue)} rights for Kueue, which was not there (`make ecosystem` builds it)"

@@ -86,7 +86,7 @@ def account_of(user: str) -> str | None:
     Names are such as "system:serviceaccount:tdcs-system:tdcs-operator" and, for stand-ins, "tdcs:operator".
     """
     name = user.rpartition(":")[2]
-    return next((one for one in ACCOUNTS if name == one or name.endswith(f"-{one}")), None)
+    return next((account for account in ACCOUNTS if name == account or name.endswith(f"-{account}")), None)
 
 
 def name_in_any_release(name: str, *, account_name: str) -> str:
@@ -121,7 +121,7 @@ def use_of(calls: Iterable[Call]) -> Use:
                 refused = dict.fromkeys(needed, call.message) | refused
             else:
                 used |= needed
-                targets |= {found for right in needed if (found := target_of(right, call))}
+                targets |= {target for right in needed if (target := target_of(right, call))}
     return Use(used=frozenset(used), refused=refused, targets=frozenset(targets))
 
 
@@ -132,8 +132,8 @@ def rights_in(grants: Iterable[Grant]) -> frozenset[Right]:
 
 def comparable(granted: Collection[Grant], *, kueue: Collection[Grant], use: Use) -> frozenset[Grant]:
     """The granted rights that a run can say something about: those of `kueue` only where there was Kueue."""
-    there = any(right.group == KUEUE_API for right in use.used)
-    return frozenset(granted) | (frozenset(kueue) if there else frozenset())
+    has_kueue = any(right.group == KUEUE_API for right in use.used)
+    return frozenset(granted) | (frozenset(kueue) if has_kueue else frozenset())
 
 
 def findings(
@@ -211,17 +211,17 @@ def wider_than_used(grants: Iterable[Grant], *, targets: Iterable[Target]) -> di
     used: dict[Right, list[Target]] = {}
     for target in targets:
         used.setdefault(target.right, []).append(target)
-    found: dict[Right, str] = {}
+    reasons: dict[Right, str] = {}
     for right, place, names in grants:
         places = {target.place for target in used.get(right, ())}
         objects = {target.name for target in used.get(right, ())}
         if place is Place.CLUSTER and places == {Place.OWN}:
-            found[right] = f"granted cluster-wide, and used {Place.OWN} only"
+            reasons[right] = f"granted cluster-wide, and used {Place.OWN} only"
         elif names and objects and names - objects:
-            found[right] = f"granted for {', '.join(sorted(names - objects))}, and never used for that"
+            reasons[right] = f"granted for {', '.join(sorted(names - objects))}, and never used for that"
         elif not names and right.verb in NAMED and len(objects) == 1 and "" not in objects:
-            found[right] = f"granted for all names, and used for {min(objects)} only"
-    return found
+            reasons[right] = f"granted for all names, and used for {min(objects)} only"
+    return reasons
 
 
 def _lines(what: str, rights: Iterable[Right]) -> list[str]:

@@ -25,12 +25,12 @@ NAMESPACE = "tdcs-system"
 
 def grants_of(objects: Iterable[Object]) -> set[Grant]:
     """What the roles among the objects of a release allow the accounts to which they are bound."""
-    found = list(objects)
+    all_objects = list(objects)
     # Roles that are not the chart's (system:kube-scheduler) are Kubernetes' own.
-    roles = {(obj["kind"], obj["metadata"]["name"]): obj for obj in found if "rules" in obj}
+    roles = {(obj["kind"], obj["metadata"]["name"]): obj for obj in all_objects if "rules" in obj}
     return {
         Grant(Right(account, *rule), _place(binding), _names(limited, account_name=subject["name"]))
-        for binding in found
+        for binding in all_objects
         if binding["kind"] in {"RoleBinding", "ClusterRoleBinding"}
         for subject in binding["subjects"]
         if (account := account_of(subject["name"])) is not None

@@ -32,16 +32,16 @@ def record(use: Use, *, tier: str) -> None:
 
 def recorded(folder: Path) -> dict[str, Use]:
     """What each tier used."""
-    found: dict[str, Use] = {}
+    use_by_tier: dict[str, Use] = {}
     for file in sorted(folder.glob("*.json")):
         tier = file.name.partition(".")[0]
         content = json.loads(file.read_text())
         use = Use(
-            used=frozenset(Right(*each) for each in content["used"]),
-            refused={Right(*each): answer for each, answer in content["refused"]},
+            used=frozenset(Right(*fields) for fields in content["used"]),
+            refused={Right(*fields): answer for fields, answer in content["refused"]},
             targets=frozenset(
                 Target(Right(*right), Place(place), name) for right, place, name in content["targets"]
             ),
         )
-        found[tier] = found.get(tier, Use()) | use
-    return found
+        use_by_tier[tier] = use_by_tier.get(tier, Use()) | use
+    return use_by_tier

@@ -93,11 +93,11 @@ class TwinMount:
 
     def wanted(self, *pulls: str) -> Mask:
         """The blocks that some part with one of these ways of pulling means."""
-        found = np.zeros(self.manifest.blocks, dtype=np.bool_)
+        blocks = np.zeros(self.manifest.blocks, dtype=np.bool_)
         for part in self.assignment.parts:
             if part.pull in pulls:
-                found |= self.blocks_of(part)
-        return found
+                blocks |= self.blocks_of(part)
+        return blocks
 
     def path_of(self, block: int) -> str:
         return decoded(self.manifest.file_path(self.manifest.file_of(block)))
@@ -125,18 +125,18 @@ class CannotError(Exception):
 def part_state(mount: TwinMount, part: Part, held: Mask, failing: Mask) -> PartState:
     """How far an agent is with a part."""
     manifest = mount.manifest
-    meant = mount.blocks_of(part)
+    blocks = mount.blocks_of(part)
     lengths, firsts = manifest.block_lengths, mount.columns.first_blocks
     empty = 0
     if slots.mask_of(part.slots)[0]:
         empty = int((manifest.selected(part.paths)[0] & mount.columns.empty_files).sum())
     return PartState(
         name=part.name,
-        wanted_bytes=int(lengths[meant].sum()),
-        held_bytes=int(lengths[meant & held].sum()),
-        wanted_files=int(meant[firsts].sum()) + empty,
-        held_files=int((meant & held)[firsts].sum()) + empty,
-        failed_bytes=int(lengths[meant & ~held & failing].sum()),
+        wanted_bytes=int(lengths[blocks].sum()),
+        held_bytes=int(lengths[blocks & held].sum()),
+        wanted_files=int(blocks[firsts].sum()) + empty,
+        held_files=int((blocks & held)[firsts].sum()) + empty,
+        failed_bytes=int(lengths[blocks & ~held & failing].sum()),
     )
 
 
@@ -144,16 +144,16 @@ def failure_counts(
     mount: TwinMount, failed: Mapping[str, TwinFailure], held: Mask
 ) -> dict[FailureCode, FailureCount]:
     """Files that cannot be had by code, without those that lack room or a source that answers."""
-    found: dict[FailureCode, FailureCount] = {}
-    for path, one in failed.items():
+    counts: dict[FailureCode, FailureCount] = {}
+    for path, failure in failed.items():
         numbers = mount.blocks_of_file(path)
-        if numbers is None or one.code in {"NoRoom", "SourceAway"}:
+        if numbers is None or failure.code in {"NoRoom", "SourceAway"}:
             continue
         absent = ~held[numbers.start : numbers.stop]
-        lacking = int(mount.manifest.block_lengths[numbers.start : numbers.stop][absent].sum())
-        known = found.get(one.code, FailureCount())
-        found[one.code] = FailureCount(files=known.files + 1, bytes=known.bytes + lacking)
-    return found
+        absent_bytes = int(mount.manifest.block_lengths[numbers.start : numbers.stop][absent].sum())
+        count = counts.get(failure.code, FailureCount())
+        counts[failure.code] = FailureCount(files=count.files + 1, bytes=count.bytes + absent_bytes)
+    return counts
 
 
 def stop(mount: TwinMount) -> list[asyncio.Task[None]]:

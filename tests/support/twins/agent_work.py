@@ -70,10 +70,10 @@ class TwinWork:
         """One look at all blocks; gives whether something is left that can be done."""
         held = self._held(node, mount)
         await self._drop(node, mount, held)
-        wanted, from_peers = mount.wanted("All"), mount.wanted("Peers")
-        self._forget_failures(node, mount, wanted)
-        left, manifest = False, mount.manifest
-        for block in np.flatnonzero((wanted | from_peers) & ~self._held(node, mount)).tolist():
+        pulled, from_peers = mount.wanted("All"), mount.wanted("Peers")
+        self._forget_failures(node, mount, pulled)
+        is_left, manifest = False, mount.manifest
+        for block in np.flatnonzero((pulled | from_peers) & ~self._held(node, mount)).tolist():
             if mount.manifest is not manifest:
                 return True  # another version has come meanwhile
             if not mount.wanted("All", "Peers")[block]:
@@ -84,15 +84,15 @@ class TwinWork:
             if failed is not None and time.monotonic() < failed.again_at:
                 continue
             mount.working = True
-            left |= await self._bring(node, mount, block, source=bool(wanted[block]))
+            is_left |= await self._bring(node, mount, block, source=bool(pulled[block]))
         if mount.manifest is manifest:
             await self._compare(node, mount)
-        return left
+        return is_left
 
     def _forget_failures(self, node: TwinNode, mount: TwinMount, wanted: Mask) -> None:
         """Files that are not wanted here any more, or are here by now, are no failures."""
         open_blocks = wanted & ~self._held(node, mount)
-        for path in [path for path, one in mount.failed.items() if one.code != "Wrong"]:
+        for path in [path for path, failure in mount.failed.items() if failure.code != "Wrong"]:
             file = mount.manifest.file_at(path.encode("utf-8", "surrogateescape"))
             numbers = mount.manifest.blocks_of(file) if file is not None else range(0)
             if not open_blocks[numbers.start : numbers.stop].any():
@@ -105,8 +105,8 @@ class TwinWork:
             if not source:
                 return False
             since = mount.waiting.setdefault(block, time.monotonic())
-            own = slots.mask_of(mount.assignment.origin)[mount.manifest.block_slots[block]]
-            if not own and mount.assignment.peers and time.monotonic() - since < PEER_PATIENCE:
+            is_origin = slots.mask_of(mount.assignment.origin)[mount.manifest.block_slots[block]]
+            if not is_origin and mount.assignment.peers and time.monotonic() - since < PEER_PATIENCE:
                 return True
             if mount.assignment.source is None:
                 return False
@@ -122,8 +122,8 @@ class TwinWork:
         if error is None:
             mount.failed.pop(path, None)
             return False
-        known = mount.failed.get(path)
-        tries = known.tries + 1 if known is not None else 1
+        failure = mount.failed.get(path)
+        tries = failure.tries + 1 if failure is not None else 1
         code: FailureCode = "SourceAway"
         if isinstance(error, CannotError):
             code = error.code
@@ -161,22 +161,22 @@ class TwinWork:
         self, node: TwinNode, mount: TwinMount, block_id: int, path: str, length: int, file_bytes: int
     ) -> None:
         """What reading a block from the source takes, and how it can fail."""
-        left = float(length)
-        while left > 0 and (rate := mount.assignment.bandwidth) is not None:
-            seconds = min(left / rate, RATE_STEP)  # the share may change meanwhile
+        remaining = float(length)
+        while remaining > 0 and (rate := mount.assignment.bandwidth) is not None:
+            seconds = min(remaining / rate, RATE_STEP)  # the share may change meanwhile
             await asyncio.sleep(seconds)
-            left -= seconds * rate
+            remaining -= seconds * rate
         await self._engine.give(length)
         uri = mount.manifest.header.source
         files = self._engine.sources.get(uri)
         if files is None:
             raise CannotError("SourceAway", f"{uri}: there is no such bucket or folder")
-        given = mount.assignment.source
-        if given is not None and not self._engine.takes(
+        source_access = mount.assignment.source
+        if source_access is not None and not self._engine.takes(
             Credentials(
-                access_key_id=given.access_key_id,
-                secret_access_key=given.secret_access_key,
-                session_token=given.session_token,
+                access_key_id=source_access.access_key_id,
+                secret_access_key=source_access.secret_access_key,
+                session_token=source_access.session_token,
             ),
             uri=uri,
         ):
@@ -192,17 +192,17 @@ class TwinWork:
                 raise CannotError("Unreadable", reason)
 
     async def _drop(self, node: TwinNode, mount: TwinMount, held: Mask) -> None:
-        gone = held & slots.mask_of(mount.assignment.drop)[mount.manifest.block_slots]
-        gone &= ~mount.wanted("All", "Peers", "Nothing")
-        if not gone.any():
+        to_drop = held & slots.mask_of(mount.assignment.drop)[mount.manifest.block_slots]
+        to_drop &= ~mount.wanted("All", "Peers", "Nothing")
+        if not to_drop.any():
             return
         mount.working = True
         if self._engine.before is not None:
             await self._engine.before(Operation(name="drop", worker=node.name))
         # The hook may have waited: what is wanted by now stays.
-        gone &= slots.mask_of(mount.assignment.drop)[mount.manifest.block_slots]
-        gone &= ~mount.wanted("All", "Peers", "Nothing")
-        for block in np.flatnonzero(gone).tolist():
+        to_drop &= slots.mask_of(mount.assignment.drop)[mount.manifest.block_slots]
+        to_drop &= ~mount.wanted("All", "Peers", "Nothing")
+        for block in np.flatnonzero(to_drop).tolist():
             self._remove(node, int(mount.manifest.block_ids[block]))
 
     def _remove(self, node: TwinNode, block_id: int) -> None:
@@ -211,20 +211,27 @@ class TwinWork:
 
     async def _compare(self, node: TwinNode, mount: TwinMount) -> None:
         """The comparison that is asked for, once."""
-        asked = mount.assignment.check
-        if asked is None or (mount.check is not None and mount.check.done):
+        check = mount.assignment.check
+        if check is None or (mount.check is not None and mount.check.done):
             return
-        part = next((one for one in mount.assignment.parts if one.name == asked.part), None)
-        meant = mount.blocks_of(part) if part is not None else np.ones(mount.manifest.blocks, dtype=np.bool_)
-        refused = meant & np.isin(mount.manifest.block_ids, np.array(sorted(mount.refused), dtype=np.int64))
-        if asked.percent < 100:
-            meant = meant & (mount.manifest.block_slots < max(slots.SLOTS * asked.percent // 100, 1))
-            if not meant.any():  # a few files: one at least
-                meant = mount.blocks_of(part) if part is not None else meant
+        part = next(
+            (part_of_mount for part_of_mount in mount.assignment.parts if part_of_mount.name == check.part),
+            None,
+        )
+        selected = (
+            mount.blocks_of(part) if part is not None else np.ones(mount.manifest.blocks, dtype=np.bool_)
+        )
+        refused = selected & np.isin(
+            mount.manifest.block_ids, np.array(sorted(mount.refused), dtype=np.int64)
+        )
+        if check.percent < 100:
+            selected = selected & (mount.manifest.block_slots < max(slots.SLOTS * check.percent // 100, 1))
+            if not selected.any():  # a few files: one at least
+                selected = mount.blocks_of(part) if part is not None else selected
         files: set[int] = set()
         compared = 0
         wrong: dict[str, FileFailure] = {}
-        for block in np.flatnonzero(meant & self._held(node, mount) | refused).tolist():
+        for block in np.flatnonzero(selected & self._held(node, mount) | refused).tolist():
             block_id, path = int(mount.manifest.block_ids[block]), mount.path_of(block)
             length = int(mount.manifest.block_lengths[block])
             if refused[block]:
@@ -247,7 +254,7 @@ class TwinWork:
                 else:
                     await self._transfer(node, mount, block, None)
         mount.check = CheckState(
-            id=asked.id,
+            id=check.id,
             done=True,
             files=len(files),
             bytes=compared,
@@ -272,7 +279,7 @@ class TwinWork:
     def _held(self, node: TwinNode, mount: TwinMount) -> Mask:
         """Of the blocks of the manifest those that are here."""
         ids = np.fromiter(self._engine.state.workers[node.name].blocks, dtype=np.int64)
-        found = np.zeros(mount.manifest.blocks, dtype=np.bool_)
+        held = np.zeros(mount.manifest.blocks, dtype=np.bool_)
         numbers = mount.manifest.blocks_at(ids) if len(ids) else np.array([], dtype=np.int64)
-        found[numbers[numbers >= 0]] = True
-        return found
+        held[numbers[numbers >= 0]] = True
+        return held

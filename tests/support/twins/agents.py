@@ -78,13 +78,13 @@ class MemoryAgents(TwinWork):
             stop(mount)
         new = self._nodes[node] = TwinNode(node, f"{node}-{next(self._instances)}")
         for path, mount in {} if forgets else old.mounts.items():
-            kept = Assignment(mount=path, version=0, manifest=mount.assignment.manifest)
-            wrong = {name: one for name, one in mount.failed.items() if one.code == "Wrong"}
+            assignment = Assignment(mount=path, version=0, manifest=mount.assignment.manifest)
+            wrong = {name: failure for name, failure in mount.failed.items() if failure.code == "Wrong"}
             self._begin(
                 new,
                 path,
                 TwinMount(
-                    assignment=kept,
+                    assignment=assignment,
                     manifest=mount.manifest,
                     check=mount.check,
                     refused=set(mount.refused),
@@ -132,15 +132,15 @@ class MemoryAgents(TwinWork):
     async def assign(self, *, node: str, assignments: Sequence[Assignment]) -> None:
         mine = await self._called(node, "assign")
         for assignment in assignments:
-            known = mine.mounts.get(assignment.mount)
+            present = mine.mounts.get(assignment.mount)
             if (
-                known is not None
-                and known.assignment != assignment
-                and known.assignment.version >= assignment.version
+                present is not None
+                and present.assignment != assignment
+                and present.assignment.version >= assignment.version
             ):
                 raise AgentError(
                     f"the agent of {node} refuses version {assignment.version} of {assignment.mount}: it works by "
-                    f"version {known.assignment.version}; look at its state again",
+                    f"version {present.assignment.version}; look at its state again",
                     node=node,
                 )
         for assignment in assignments:
@@ -151,10 +151,10 @@ class MemoryAgents(TwinWork):
         if self.refuses_counts:
             raise AgentError(f"the agent of {node} counts another source", node=node)
         try:
-            found = self.finds.get(node) or self._engine.source_files(uri=source.source.uri, path="")
+            sizes_by_path = self.finds.get(node) or self._engine.source_files(uri=source.source.uri, path="")
         except SourceError as error:
             return SourceCount(failure=str(error))
-        sizes = found.values()
+        sizes = sizes_by_path.values()
         files = sum(map(block_count, sizes))
         return SourceCount(
             files=min(files, source.files + 1), bytes=sum(sizes) if files <= source.files else 0
@@ -163,12 +163,12 @@ class MemoryAgents(TwinWork):
     async def drop_mounts(self, *, node: str, mounts: Sequence[str]) -> None:
         mine = await self._called(node, "forget")
         for path in mounts:
-            gone = mine.mounts.pop(path, None)
-            if gone is None:
+            mount = mine.mounts.pop(path, None)
+            if mount is None:
                 continue
-            stop(gone)
+            stop(mount)
             held = self._engine.state.workers[node].blocks
-            for block in gone.manifest.block_ids.tolist():
+            for block in mount.manifest.block_ids.tolist():
                 held.pop(block, None)
 
     async def close(self) -> None:
@@ -197,30 +197,32 @@ class MemoryAgents(TwinWork):
         return self._node(node)
 
     def _take(self, node: TwinNode, assignment: Assignment) -> None:
-        known = node.mounts.get(assignment.mount)
-        if known is None:
-            known = TwinMount(assignment=assignment, manifest=self._manifests(assignment.manifest))
-            self._begin(node, assignment.mount, known)
-        elif known.assignment.manifest != assignment.manifest:
-            outdated = set(known.manifest.block_ids.tolist())
-            known.manifest, known.failed, known.waiting = self._manifests(assignment.manifest), {}, {}
-            for block in outdated - set(known.manifest.block_ids.tolist()):
+        mount = node.mounts.get(assignment.mount)
+        if mount is None:
+            mount = TwinMount(assignment=assignment, manifest=self._manifests(assignment.manifest))
+            self._begin(node, assignment.mount, mount)
+        elif mount.assignment.manifest != assignment.manifest:
+            outdated = set(mount.manifest.block_ids.tolist())
+            mount.manifest, mount.failed, mount.waiting = self._manifests(assignment.manifest), {}, {}
+            for block in outdated - set(mount.manifest.block_ids.tolist()):
                 self._remove(node, block)
-            known.looked_up = {}
-        known.assignment = assignment
-        known.selections = {}
+            mount.looked_up = {}
+        mount.assignment = assignment
+        mount.selections = {}
         if assignment.check is None:
-            known.check, known.refused = None, set()
-            known.failed = {path: one for path, one in known.failed.items() if one.code != "Wrong"}
-        elif known.check is not None and assignment.check.id != known.check.id:
-            known.check = None
-        moving = known.moving
+            mount.check, mount.refused = None, set()
+            mount.failed = {
+                path: failure for path, failure in mount.failed.items() if failure.code != "Wrong"
+            }
+        elif mount.check is not None and assignment.check.id != mount.check.id:
+            mount.check = None
+        moving = mount.moving
         if moving is not None:
-            block = known.manifest.block_at(moving[0])
-            if block is None or not known.wanted("All", "Peers")[block]:
+            block = mount.manifest.block_at(moving[0])
+            if block is None or not mount.wanted("All", "Peers")[block]:
                 moving[1].cancel()
-        known.working = True
-        known.news.set()
+        mount.working = True
+        mount.news.set()
 
     def _begin(self, node: TwinNode, path: str, mount: TwinMount) -> None:
         node.mounts[path] = mount
@@ -228,7 +230,7 @@ class MemoryAgents(TwinWork):
 
     def _state(self, node: TwinNode) -> AgentState:
         worker = self._engine.state.workers[node.name]
-        found = AgentState(
+        state = AgentState(
             node=node.name,
             instance=node.instance,
             revision=node.revision,
@@ -238,10 +240,10 @@ class MemoryAgents(TwinWork):
             address=f"{node.name}:29991",
             mounts={path: self._mount_state(node, mount) for path, mount in node.mounts.items()},
         )
-        if found != node.last:
+        if state != node.last:
             node.revision += 1
-            node.last = found = msgspec.structs.replace(found, revision=node.revision)
-        return found
+            node.last = state = msgspec.structs.replace(state, revision=node.revision)
+        return state
 
     def _mount_state(self, node: TwinNode, mount: TwinMount) -> MountState:
         manifest, assignment = mount.manifest, mount.assignment
@@ -253,14 +255,14 @@ class MemoryAgents(TwinWork):
             mount.moved.popleft()
         failing, failing_here = np.zeros((2, manifest.blocks), dtype=np.bool_)
         failed: dict[str, TwinFailure] = {}
-        for path, one in sorted(mount.failed.items()):
+        for path, failure in sorted(mount.failed.items()):
             numbers = mount.blocks_of_file(path)
             if numbers is not None:
                 failing[numbers.start : numbers.stop] = True
-                failing_here[numbers.start : numbers.stop] = one.code in {"Unreadable", "SourceAway"}
-                if one.code != "Wrong" and held[numbers.start : numbers.stop].all():
+                failing_here[numbers.start : numbers.stop] = failure.code in {"Unreadable", "SourceAway"}
+                if failure.code != "Wrong" and held[numbers.start : numbers.stop].all():
                     continue  # it has just come
-            failed[path] = one
+            failed[path] = failure
         return MountState(
             mount=assignment.mount,
             version=assignment.version,
@@ -273,11 +275,11 @@ class MemoryAgents(TwinWork):
             failures=failure_counts(mount, failed, held),
             failing=slots.bitmap(manifest.block_slots[failing & ~held]),
             failing_here=slots.bitmap(manifest.block_slots[failing_here & ~held]),
-            source_away=any(one.code == "SourceAway" for one in failed.values()),
-            no_room=any(one.code == "NoRoom" for one in failed.values()),
+            source_away=any(file_failure.code == "SourceAway" for file_failure in failed.values()),
+            no_room=any(file_failure.code == "NoRoom" for file_failure in failed.values()),
             failed=tuple(
-                FileFailure(path=path, code=one.code, reason=one.reason)
-                for path, one in list(failed.items())[:FAILURES_NAMED]
+                FileFailure(path=path, code=file_failure.code, reason=file_failure.reason)
+                for path, file_failure in list(failed.items())[:FAILURES_NAMED]
             ),
             source_bytes=mount.source_bytes,
             peer_bytes=mount.peer_bytes,

@@ -145,15 +145,15 @@ class MemoryEngine:
         checked_path(path)
         uri = canonical_uri(source.uri)
         await self._announce(Operation(name="mount", path=path))
-        known = self.state.mounts.get(path)
-        if known is None or known.uri != uri:
+        attached = self.state.mounts.get(path)
+        if attached is None or attached.uri != uri:
             mounts = {at: held.uri for at, held in self.state.mounts.items()}
             check_mountable(path=path, uri=uri, mounts=mounts)
         store = store_of(source.options)
-        if known is not None:
-            check_same_store(path=path, uri=uri, mounted=known.store, store=store)
-            if known.uri == uri:
-                known.credentials = source.credentials
+        if attached is not None:
+            check_same_store(path=path, uri=uri, mounted=attached.store, store=store)
+            if attached.uri == uri:
+                attached.credentials = source.credentials
                 return  # as Alluxio, which asks no source when a mount is given other keys
         self._attempted[path] = uri
         try:
@@ -173,8 +173,8 @@ class MemoryEngine:
 
     async def mounts(self) -> Mapping[str, str]:
         await self._announce(Operation(name="mounts"))
-        made = {path: mount.uri for path, mount in self.state.mounts.items()}
-        return dict(sorted({**self._attempted, **made}.items()))
+        uris = {path: mount.uri for path, mount in self.state.mounts.items()}
+        return dict(sorted({**self._attempted, **uris}.items()))
 
     async def retire(self, *, worker: str) -> None:
         await self._announce(Operation(name="retire", worker=worker))
@@ -224,8 +224,8 @@ class MemoryEngine:
         if mount.known is None or refresh:
             self._check_keys(mount.credentials, uri=mount.uri, attempted=f"list {path}", path=path)
             self.state.learn(mount=mount, files=self.source_files(uri=mount.uri, path=path))
-        known = iter(sorted((mount.known or {}).items(), key=lambda item: item[0].split("/")))
-        while page := list(itertools.islice(known, _PAGE)):
+        files = iter(sorted((mount.known or {}).items(), key=lambda item: item[0].split("/")))
+        while page := list(itertools.islice(files, _PAGE)):
             yield [(encoded(name), length, tag.encode()) for name, (length, tag) in page]
 
     async def _announce(self, operation: Operation) -> None:
@@ -280,8 +280,10 @@ class MemoryEngine:
 
     def takes(self, keys: Credentials | None, *, uri: str) -> bool:
         """Whether a source lets these keys read it."""
-        taken = self.credentials.get(uri)
-        return taken is None or (keys == taken if isinstance(taken, Credentials) else keys in taken)
+        accepted = self.credentials.get(uri)
+        return accepted is None or (
+            keys == accepted if isinstance(accepted, Credentials) else keys in accepted
+        )
 
     def _check_keys(self, given: Credentials | None, *, uri: str, attempted: str, path: str) -> None:
         if not self.takes(given, uri=uri):
@@ -298,9 +300,9 @@ class MemoryEngine:
             if inside(inner=uri, outer=outer):
                 begin = f"{uri.removeprefix(outer).strip('/')}/"
                 files = held() if callable(held) else held
-                found = {
+                files_below = {
                     name.removeprefix(begin): size for name, size in files.items() if name.startswith(begin)
                 }
-                if found:
-                    return found
+                if files_below:
+                    return files_below
         return None

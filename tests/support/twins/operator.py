@@ -22,10 +22,10 @@ from tdcs.listing.folder import ManifestFolder
 
 def memory_caches(description: Path, *, folder: ManifestFolder) -> CachePool:
     """One engine without a cache behind it, for every cache cluster."""
-    given: dict[str, Any] = json.loads(description.read_text())
-    speed = float(given.get("bytesPerSecond", 0))
+    settings: dict[str, Any] = json.loads(description.read_text())
+    speed = float(settings.get("bytesPerSecond", 0))
     engine = MemoryEngine(
-        sources=given["sources"], workers=given["workers"], before=_paced(speed) if speed else None
+        sources=settings["sources"], workers=settings["workers"], before=_paced(speed) if speed else None
     )
     cache = Cache(
         engine=engine,
