@@ -67,7 +67,9 @@ class Extender:
     def answers(self, kind: str) -> int:
         """How many answers of a kind it gave."""
         line = f'tdcs_extender_answers_total{{kind="{kind}"}} '
-        return next(int(float(each.removeprefix(line))) for each in self.metrics() if each.startswith(line))
+        return next(
+            int(float(sample.removeprefix(line))) for sample in self.metrics() if sample.startswith(line)
+        )
 
     def waiting_pods(self) -> int:
         """How many pods it knows to wait for a node."""
@@ -94,7 +96,7 @@ def start_extender(
     `options`: more of the command's. It listens where the control plane does."""
     port, metrics_port = free_ports(2)
     host = plane.options.host
-    url, metrics_url = (f"http://{at(host, each)}" for each in (port, metrics_port))
+    url, metrics_url = (f"http://{at(host, server_port)}" for server_port in (port, metrics_port))
     argv = [
         sys.executable,
         "-m",

@@ -25,9 +25,9 @@ class JobWorld(World):
 
     def pods(self, job: str = "train") -> list[Object]:
         """The pods of a job that are not going, by name."""
-        found = self.kube.list("Pod", namespace=self.namespace, labels={"tdcs.io/training-job": job})
-        there = [pod for pod in found if not pod["metadata"].get("deletionTimestamp")]
-        return sorted(there, key=lambda pod: str(pod["metadata"]["name"]))
+        all_pods = self.kube.list("Pod", namespace=self.namespace, labels={"tdcs.io/training-job": job})
+        live_pods = [pod for pod in all_pods if not pod["metadata"].get("deletionTimestamp")]
+        return sorted(live_pods, key=lambda pod: str(pod["metadata"]["name"]))
 
     def bound(self, job: str = "train") -> int:
         """How many pods of a job have a node."""
@@ -47,10 +47,10 @@ class JobWorld(World):
 
     def play_all(self) -> list[Object]:
         """The same for every pod of the namespace; gives the pods as they were before."""
-        found = self.kube.list("Pod", namespace=self.namespace)
-        there = [pod for pod in found if not pod["metadata"].get("deletionTimestamp")]
-        self._play(there)
-        return there
+        all_pods = self.kube.list("Pod", namespace=self.namespace)
+        live_pods = [pod for pod in all_pods if not pod["metadata"].get("deletionTimestamp")]
+        self._play(live_pods)
+        return live_pods
 
     def end_pod(self, pod: Object, *, code: int = 0) -> None:
         """Let a pod end."""
@@ -63,12 +63,12 @@ class JobWorld(World):
 
     def gpu_job(self, name: str, *, pods: int, gpus: int = 1, framework: str = "None", **spec: Any) -> Object:
         """A TrainingJob without datasets, of so many workers with so many GPUs each."""
-        wanted = {
+        job_spec = {
             "framework": framework,
             "roles": {"Worker": self.role(pods, gpus=gpus)},
             "datasets": [],
         }
-        return self.create_job(name, **{**wanted, **spec})
+        return self.create_job(name, **{**job_spec, **spec})
 
     def role(self, replicas: int, *, gpus: int = 0) -> Object:
         """The pods of a role, bound to this test's nodes."""
@@ -154,11 +154,11 @@ def held_nodes(plane: ControlPlane, *, namespace: str, count: int) -> Iterator[J
         deadline=120,
         describe=lambda: str([kube.get("Node", name) for name in names]),
     )
-    made = JobWorld(plane=plane, namespace=namespace, nodes=names)
+    world = JobWorld(plane=plane, namespace=namespace, nodes=names)
     try:
-        yield made
+        yield world
     finally:
-        made.clear()
+        world.clear()
         for name in names:
             kube.delete("Node", name)
 
@@ -166,8 +166,8 @@ def held_nodes(plane: ControlPlane, *, namespace: str, count: int) -> Iterator[J
 @pytest.fixture
 def jobs(control_plane: ControlPlane, namespace: str) -> Iterator[JobWorld]:
     """Two nodes with four GPUs each, and the definitions."""
-    with held_nodes(control_plane, namespace=namespace, count=2) as made:
-        yield made
+    with held_nodes(control_plane, namespace=namespace, count=2) as world:
+        yield world
 
 
 def _now() -> str:

@@ -37,9 +37,9 @@ def install_rights(
 
     Policies hold in the namespaces `default` and `namespace` unless `everywhere` is set.
     """
-    wanted = {"ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", *POLICIES}
-    made = rendered(values or {}, release=release, namespace=namespace, templates=templates)
-    objects = [obj for obj in made if obj["kind"] in wanted]
+    kinds = {"ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", *POLICIES}
+    rendered_objects = rendered(values or {}, release=release, namespace=namespace, templates=templates)
+    objects = [obj for obj in rendered_objects if obj["kind"] in kinds]
     names = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["default", namespace]}
     selector = {"matchExpressions": [names]}  # other tests have namespaces of their own
     for obj in objects:

@@ -84,7 +84,7 @@ class World:
 
     def create_dataset(self, name: str = "pictures", **spec: Any) -> Object:
         """A Dataset on two nodes, partitioned, with keys, unless `spec` says otherwise."""
-        wanted = {
+        dataset_spec = {
             "cacheClusterRef": {"name": self.cluster},
             "placement": {"mode": "Partition", "nodeCount": 2},
             **spec,
@@ -103,7 +103,7 @@ class World:
                 "apiVersion": API_VERSION,
                 "kind": "Dataset",
                 "metadata": {"name": name, "namespace": self.namespace},
-                "spec": wanted,
+                "spec": dataset_spec,
             }
         )
 
@@ -127,7 +127,7 @@ class World:
                 "containers": [container],
             }
         }
-        wanted = {
+        job_spec = {
             "framework": "TensorFlow",
             "roles": {"Worker": {"replicas": replicas, "template": template}},
             "datasets": [{"name": "pictures", "mountPath": "/data", "readiness": {"percent": 100}}],
@@ -138,7 +138,7 @@ class World:
                 "apiVersion": API_VERSION,
                 "kind": "TrainingJob",
                 "metadata": {"name": name, "namespace": self.namespace, "labels": labels or {}},
-                "spec": with_roles(wanted),
+                "spec": with_roles(job_spec),
             }
         )
 
@@ -168,8 +168,8 @@ class World:
             kind: self.kube.list(kind, namespace=self.namespace)
             for kind in ("TrainingJob", "Preload", "Dataset")
         }
-        for kind, found in mine.items():
-            for obj in found:
+        for kind, objects in mine.items():
+            for obj in objects:
                 name = obj["metadata"]["name"]
                 self.kube.patch(kind, name, {"metadata": {"finalizers": None}}, namespace=self.namespace)
                 self.kube.delete(kind, name, namespace=self.namespace)
@@ -188,9 +188,9 @@ def world(
     """Three nodes and the definitions; the cache cluster is deleted after the test."""
     monkeypatch.setattr(getpass, "getuser", _nameless)
     control_plane.kube.install_crds(CHECKOUT / "crds")
-    made = World(plane=control_plane, namespace=namespace, nodes=fake_nodes(count=3, gpus=3))
-    yield made
-    made.clear()
+    world = World(plane=control_plane, namespace=namespace, nodes=fake_nodes(count=3, gpus=3))
+    yield world
+    world.clear()
 
 
 def _nameless() -> str:
@@ -201,7 +201,7 @@ def _nameless() -> str:
 def condition_of(obj: Object, kind: str) -> Object:
     """The whole condition, empty when it is not there."""
     conditions = (obj.get("status") or {}).get("conditions") or ()
-    return next((found for found in conditions if found["type"] == kind), {})
+    return next((condition for condition in conditions if condition["type"] == kind), {})
 
 
 def reason_of(obj: Object, kind: str) -> str:

@@ -59,9 +59,9 @@ def peak_mib(world: World, *, release: str, folder: Path, name: str, options: Se
     world.kube.delete("Dataset", "pictures", namespace=world.namespace)
     world.wait(lambda: world.kube.find("Dataset", "pictures", namespace=world.namespace) is None)
     process.kill()
-    found = re.search(r"^VmHWM:\s+(\d+) kB$", text, re.MULTILINE)
-    assert found
-    return int(found[1]) / 1024
+    peak = re.search(r"^VmHWM:\s+(\d+) kB$", text, re.MULTILINE)
+    assert peak
+    return int(peak[1]) / 1024
 
 
 @pytest.mark.deep("none, it is a measurement")

@@ -113,22 +113,22 @@ def rendered(world: World) -> tuple[Object, str]:
         capture_output=True,
         text=True,
     )
-    made = {obj["kind"]: obj for obj in yaml.safe_load_all(done.stdout) if obj}
-    autoscaler, rules = made["HorizontalPodAutoscaler"], made["ConfigMap"]
+    objects = {obj["kind"]: obj for obj in yaml.safe_load_all(done.stdout) if obj}
+    autoscaler, rules = objects["HorizontalPodAutoscaler"], objects["ConfigMap"]
     autoscaler["spec"]["behavior"]["scaleDown"]["policies"][0]["periodSeconds"] = 1
     return autoscaler, str(rules["data"]["config.yaml"])
 
 
 def running(world: World) -> set[str]:
     """The nodes with workers; the cache in memory has those that a kubelet would run."""
-    found = set()
-    for one in world.kube.list("StatefulSet", namespace=world.namespace):
-        node = one["metadata"].get("annotations", {}).get("tdcs.io/node")
-        if node and one["spec"]["replicas"]:
-            found.add(node)
+    nodes = set()
+    for stateful_set in world.kube.list("StatefulSet", namespace=world.namespace):
+        node = stateful_set["metadata"].get("annotations", {}).get("tdcs.io/node")
+        if node and stateful_set["spec"]["replicas"]:
+            nodes.add(node)
             if not world.engine.state.workers[node].live:
                 world.engine.set_worker(name=node)
-    return found
+    return nodes
 
 
 @pytest.fixture
@@ -175,6 +175,6 @@ def test_wanted_bytes_add_workers_and_their_end_takes_them_away_by_a_drain(
         "Dataset", "pictures", {"spec": {"eviction": {"policy": "LRU"}}}, namespace=world.namespace
     )
     world.wait(lambda: len(worker_nodes(world)) == 1)  # idle data keeps no worker
-    found = world.kube.get("HorizontalPodAutoscaler", world.cluster, namespace=world.namespace)
-    assert condition_of(found, "ScalingActive")["status"] == "True"
+    scaled = world.kube.get("HorizontalPodAutoscaler", world.cluster, namespace=world.namespace)
+    assert condition_of(scaled, "ScalingActive")["status"] == "True"
     assert world.engine.source_bytes_read == TOTAL

@@ -92,10 +92,10 @@ def test_a_cache_cluster_that_contradicts_itself_is_refused_at_apply(world: Worl
         ({"quotas": [{**quota, "bytes": 0}]}, "must be a size above zero"),
         ({"quotas": [{**quota, "bytes": "0Gi"}]}, "must be a size above zero"),
     ):
-        made: Object = {"name": world.cluster, "namespace": world.namespace}
+        metadata: Object = {"name": world.cluster, "namespace": world.namespace}
         with pytest.raises(KubeRequestError) as refused:
             world.kube.create(
-                {"apiVersion": API_VERSION, "kind": "CacheCluster", "metadata": made, "spec": spec}
+                {"apiVersion": API_VERSION, "kind": "CacheCluster", "metadata": metadata, "spec": spec}
             )
         assert words in str(refused.value)
 
@@ -108,11 +108,11 @@ def test_a_worker_and_the_data_come_where_a_job_runs_and_a_second_owner_is_refus
         world.create_dataset(placement={"mode": "Auto"})
         world.wait_ready()
         (first,) = worker_nodes(world)
-        other = min({*world.nodes} - {first})
-        create_reader(world, node=other)
-        world.wait(lambda: other in worker_nodes(world))
-        world.wait(lambda: nodes_of(world.dataset()) == {other: TOTAL})
-        world.wait(lambda: worker_nodes(world) == {other} and states(world) == {other: "Ready"})
+        second = min({*world.nodes} - {first})
+        create_reader(world, node=second)
+        world.wait(lambda: second in worker_nodes(world))
+        world.wait(lambda: nodes_of(world.dataset()) == {second: TOTAL})
+        world.wait(lambda: worker_nodes(world) == {second} and states(world) == {second: "Ready"})
         assert reason_of(cluster_of(world), "FollowsJobs") == "Following"
         with pytest.raises(KubeRequestError) as refused:
             scale(world, 1)
@@ -129,7 +129,7 @@ def test_a_worker_and_the_data_come_where_a_job_runs_and_a_second_owner_is_refus
         )
         world.kube.delete("Pod", "reader", namespace=world.namespace)
         world.wait(lambda: "0 workers next to" in message_of(cluster_of(world), "FollowsJobs"))
-        assert worker_nodes(world) == {other}  # the data has moved: it is not moved back
+        assert worker_nodes(world) == {second}  # the data has moved: it is not moved back
     assert world.engine.source_bytes_read == TOTAL
 
 
@@ -154,23 +154,23 @@ def test_an_operator_killed_while_the_cache_follows_a_job_is_followed_by_one_tha
     world.create_dataset(placement={"mode": "Auto"})
     with world.operator():
         world.wait_ready()
-        (here,) = worker_nodes(world)
+        (cache_node,) = worker_nodes(world)
     read = world.engine.source_bytes_read
     for write in range(int(KILLS[0]), min(int(KILLS[2]), MOST_WRITES) + 1):
-        there = world.nodes[(world.nodes.index(here) + 1) % len(world.nodes)]
+        next_node = world.nodes[(world.nodes.index(cache_node) + 1) % len(world.nodes)]
         # As the node's kubelet: a disk that was cleaned, and a worker and agent that start again.
-        world.engine.state.workers[there].blocks.clear()
-        world.engine.set_worker(name=there, live=True)
-        create_reader(world, node=there)
+        world.engine.state.workers[next_node].blocks.clear()
+        world.engine.set_worker(name=next_node, live=True)
+        create_reader(world, node=next_node)
         with world.operator(killed_after=write) as first:
-            world.wait(partial(_killed_or_followed, world, first, there))
+            world.wait(partial(_killed_or_followed, world, first, next_node))
             killed = first.killed
         with world.operator():
-            world.wait(partial(has_followed, world, there))
+            world.wait(partial(has_followed, world, next_node))
         assert world.engine.source_bytes_read == read, f"killed with write {write}"
         world.kube.delete("Pod", "reader", namespace=world.namespace, grace_seconds=0)
         world.wait(lambda: world.kube.find("Pod", "reader", namespace=world.namespace) is None)
-        here = there
+        cache_node = next_node
         if not killed:
             assert write > 6, "the cache takes more writes than that to follow: was any operator killed?"
             return
@@ -185,9 +185,9 @@ def test_a_real_autoscaler_shrinks_the_cache_by_a_drain(world: World) -> None:
         world.wait(lambda: states(world) == dict.fromkeys(world.nodes, "Ready"))
         world.kube.create(autoscaler(world, minReplicas=1, maxReplicas=1))
         world.wait(lambda: len(worker_nodes(world)) == 1)
-        (left,) = worker_nodes(world)
-        world.wait(lambda: nodes_of(world.dataset()) == {left: TOTAL})
-        found = world.kube.get("HorizontalPodAutoscaler", world.cluster, namespace=world.namespace)
-        assert condition_of(found, "AbleToScale")["status"] == "True"
+        (last_node,) = worker_nodes(world)
+        world.wait(lambda: nodes_of(world.dataset()) == {last_node: TOTAL})
+        scaled = world.kube.get("HorizontalPodAutoscaler", world.cluster, namespace=world.namespace)
+        assert condition_of(scaled, "AbleToScale")["status"] == "True"
         assert cluster_of(world)["spec"]["replicas"] == 1
     assert world.engine.source_bytes_read == TOTAL

@@ -69,8 +69,8 @@ def test_a_limit_that_lets_no_job_read_is_refused(jobs: JobWorld, limit: object,
 
 def copies(jobs: JobWorld) -> dict[str, dict[str, int]]:
     """Bytes by node of each copy."""
-    found = jobs.dataset()["status"].get("copies", ())
-    return {copy["id"]: {node["name"]: node["bytes"] for node in copy["nodes"]} for copy in found}
+    copy_list = jobs.dataset()["status"].get("copies", ())
+    return {copy["id"]: {node["name"]: node["bytes"] for node in copy["nodes"]} for copy in copy_list}
 
 
 def test_a_second_job_gets_a_clone_from_peers_and_runs_next_to_the_first(jobs: JobWorld) -> None:
@@ -86,9 +86,9 @@ def test_a_second_job_gets_a_clone_from_peers_and_runs_next_to_the_first(jobs: J
         reader(jobs, "two")
         jobs.run_pods("two", count=1)
         assert sorted(running(jobs)) == ["one", "two"]
-        found = copies(jobs)
-        assert sorted(found) == ["0", "clone-1"]
-        assert set(found["0"]).isdisjoint(found["clone-1"])
+        nodes_by_copy = copies(jobs)
+        assert sorted(nodes_by_copy) == ["0", "clone-1"]
+        assert set(nodes_by_copy["0"]).isdisjoint(nodes_by_copy["clone-1"])
         (use,) = jobs.job("two")["status"]["copies"]
         assert (use["dataset"], use["copy"], use["meeting"]["way"]) == ("pictures", "clone-1", "Near")
         assert jobs.engine.source_bytes_read == TOTAL
@@ -97,13 +97,13 @@ def test_a_second_job_gets_a_clone_from_peers_and_runs_next_to_the_first(jobs: J
         jobs.wait(lambda: reason_of(jobs.job("three"), "Queued") == "DatasetAtLimit")
     with jobs.operator():
         jobs.wait(lambda: jobs.dataset()["status"].get("activeJobs") == 2)
-        assert copies(jobs) == found
+        assert copies(jobs) == nodes_by_copy
         assert jobs.engine.source_bytes_read == TOTAL
         # Fewer copies than there are take none from a job.
         jobs.change_dataset(access={"maxCopies": 1})
         jobs.wait(lambda: reason_of(jobs.dataset(), "Granted") == "CopiesAboveMaximum")
         assert "set spec.access.maxCopies to 2" in message_of(jobs.dataset(), "Granted")
-        assert copies(jobs) == found
+        assert copies(jobs) == nodes_by_copy
 
 
 def test_a_timed_dataset_leaves_the_disks_and_comes_back_for_a_job(jobs: JobWorld) -> None:

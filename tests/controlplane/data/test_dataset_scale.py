@@ -46,12 +46,12 @@ class Keda:
     def __init__(self, world: World, *, scaler: int, metadata: dict[str, str], folder: Path) -> None:
         self._world = world
         pool = descriptor_pool.DescriptorPool()
-        found = descriptor_pb2.FileDescriptorSet()
-        found.ParseFromString(
+        descriptors = descriptor_pb2.FileDescriptorSet()
+        descriptors.ParseFromString(
             Path(scaler_service.__file__).with_name(scaler_service.DESCRIPTORS).read_bytes()
         )
-        for each in found.file:
-            pool.Add(each)
+        for descriptor in descriptors.file:
+            pool.Add(descriptor)
         self._classes = {
             name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"externalscaler.{name}"))
             for name in (
@@ -75,15 +75,17 @@ class Keda:
 
     def spec(self) -> Any:
         """The metric, with its target for each copy."""
-        (found,) = self._call("GetMetricSpec", self._classes["ScaledObjectRef"](**self._ref)).metricSpecs
-        return found
+        (metric_spec,) = self._call(
+            "GetMetricSpec", self._classes["ScaledObjectRef"](**self._ref)
+        ).metricSpecs
+        return metric_spec
 
     def value(self, name: str) -> float:
         """The metric's value now."""
         ref = self._classes["ScaledObjectRef"](**self._ref)
         request = self._classes["GetMetricsRequest"](scaledObjectRef=ref, metricName=name)
-        (found,) = self._call("GetMetrics", request).metricValues
-        return float(found.metricValueFloat)
+        (metric,) = self._call("GetMetrics", request).metricValues
+        return float(metric.metricValueFloat)
 
     def start(self) -> None:
         """Serve the metric, and make the autoscaler."""
@@ -212,8 +214,8 @@ class Keda:
 
 def copies(world: World) -> tuple[int, int]:
     """The copies that the Dataset asks for, and those that there are: as the scale subresource has them."""
-    found = world.kube.get_under("Dataset", "pictures", "scale", namespace=world.namespace)
-    return found["spec"]["replicas"], found["status"]["replicas"]
+    scale = world.kube.get_under("Dataset", "pictures", "scale", namespace=world.namespace)
+    return scale["spec"]["replicas"], scale["status"]["replicas"]
 
 
 @pytest.fixture

@@ -36,17 +36,19 @@ def scale(world: World, replicas: int) -> None:
 
 
 def events(world: World, reason: str) -> list[str]:
-    found = world.kube.list("Event", namespace=world.namespace)
+    event_objects = world.kube.list("Event", namespace=world.namespace)
     return [
         event["message"]
-        for event in found
+        for event in event_objects
         if event["reason"] == reason and event["involvedObject"]["name"] == world.cluster
     ]
 
 
 def worker_nodes(world: World) -> set[str]:
     sets = world.kube.list("StatefulSet", namespace=world.namespace)
-    return {one["metadata"].get("annotations", {}).get("tdcs.io/node", "") for one in sets} - {""}
+    return {
+        stateful_set["metadata"].get("annotations", {}).get("tdcs.io/node", "") for stateful_set in sets
+    } - {""}
 
 
 @pytest.fixture
@@ -91,14 +93,14 @@ def test_an_eviction_is_refused_until_a_node_with_a_notice_has_handed_its_data_o
 
     def guarded() -> set[str]:
         """The nodes whose workers the budget guards, once its controller has seen it."""
-        found = world.kube.find(
+        budget = world.kube.find(
             "PodDisruptionBudget", f"{world.cluster}-last-copies", namespace=world.namespace
         )
-        status = (found or {}).get("status") or {}
-        if found is None or status.get("observedGeneration") != found["metadata"]["generation"]:
+        status = (budget or {}).get("status") or {}
+        if budget is None or status.get("observedGeneration") != budget["metadata"]["generation"]:
             return set()
         assert status["disruptionsAllowed"] == 0
-        return set(guarded_nodes(found, nodes=world.nodes))
+        return set(guarded_nodes(budget, nodes=world.nodes))
 
     def evict() -> None:
         body: Object = {
@@ -162,8 +164,8 @@ def test_what_finds_no_room_is_told_in_bytes(spread: World) -> None:
             world.engine.set_worker(name=node, capacity=TOTAL // 2)
         scale(world, 1)
         world.wait(lambda: len(worker_nodes(world)) == 1)
-        (left,) = worker_nodes(world)
-        assert TOTAL // 2 - held(world)[left] < TOTAL // 2 * 0.02 + 2 * FILE_BYTES
+        (last_node,) = worker_nodes(world)
+        assert TOTAL // 2 - held(world)[last_node] < TOTAL // 2 * 0.02 + 2 * FILE_BYTES
         assert all("no other node had room" in text for text in events(world, "DataLeftBehind"))
         assert events(world, "DataLeftBehind")
 
@@ -187,9 +189,9 @@ def test_the_scale_subresource_answers_where_replicas_is_left_out_and_sets_them(
             return world.kube.get_under("CacheCluster", world.cluster, "scale", namespace=world.namespace)
 
         world.wait(lambda: scale_of()["status"]["replicas"] == 3)
-        found = scale_of()
-        assert found["spec"]["replicas"] == 5000  # every node
-        assert found["status"]["selector"].startswith(f"tdcs.io/cache-cluster={world.cluster}")
+        current_scale = scale_of()
+        assert current_scale["spec"]["replicas"] == 5000  # every node
+        assert current_scale["status"]["selector"].startswith(f"tdcs.io/cache-cluster={world.cluster}")
         scale(world, 2)
         world.wait(lambda: scale_of()["status"]["replicas"] == 2)
         assert scale_of()["spec"]["replicas"] == 2
@@ -197,8 +199,10 @@ def test_the_scale_subresource_answers_where_replicas_is_left_out_and_sets_them(
 
 def test_a_cache_cluster_in_a_namespace_of_users_is_refused_in_a_condition(world: World) -> None:
     with world.operator():
-        made = {"name": "cache", "namespace": "default"}
-        world.kube.create({"apiVersion": API_VERSION, "kind": "CacheCluster", "metadata": made, "spec": {}})
+        metadata = {"name": "cache", "namespace": "default"}
+        world.kube.create(
+            {"apiVersion": API_VERSION, "kind": "CacheCluster", "metadata": metadata, "spec": {}}
+        )
         try:
             world.wait(
                 lambda: (

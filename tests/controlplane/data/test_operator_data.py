@@ -19,14 +19,14 @@ __all__ = ["world"]
 
 def nodes_of(dataset: Object) -> dict[str, int]:
     return {
-        node["name"]: node["bytes"] for one in dataset["status"].get("copies", ()) for node in one["nodes"]
+        node["name"]: node["bytes"] for copy in dataset["status"].get("copies", ()) for node in copy["nodes"]
     }
 
 
 def held(world: World) -> dict[str, int]:
     """Bytes on each worker that has any."""
-    found = {node: sum(world.engine.holdings(worker=node).values()) for node in world.nodes}
-    return {node: size for node, size in found.items() if size}
+    bytes_by_node = {node: sum(world.engine.holdings(worker=node).values()) for node in world.nodes}
+    return {node: size for node, size in bytes_by_node.items() if size}
 
 
 def test_twins_have_placements_of_their_own(world: World) -> None:
@@ -75,10 +75,10 @@ def test_changes_at_the_source_are_seen_and_the_claim_has_the_size_of_the_data(w
         world.engine.sources[SOURCE] = {"0000.jpg": 2 * FILE_BYTES, "new.jpg": FILE_BYTES}
         # So much is not taken for true before somebody says so.
         world.wait(lambda: reason_of(world.dataset(), "SourceReachable") == "SourceShrunk")
-        told = message_of(world.dataset(), "SourceReachable")
-        assert "the source has 2 files" in told
+        message = message_of(world.dataset(), "SourceReachable")
+        assert "the source has 2 files" in message
         assert (reason_of(world.dataset(), "Ready"), sum(held(world).values())) == ("Loaded", TOTAL)
-        name, value = told.rpartition("the annotation ")[2].split()[0].split("=")
+        name, value = message.rpartition("the annotation ")[2].split()[0].split("=")
         accepted = {"metadata": {"annotations": {name: value}}}
         world.kube.patch("Dataset", "pictures", accepted, namespace=world.namespace)
         world.wait(lambda: world.dataset()["status"]["totalFiles"] == 2)
@@ -99,7 +99,7 @@ def test_a_claim_that_lost_its_volume_is_bound_to_a_new_one_while_a_pod_uses_it(
 
     def ready() -> Object:
         conditions = world.dataset()["status"]["conditions"]
-        return next(one for one in conditions if one["type"] == "Ready")
+        return next(condition for condition in conditions if condition["type"] == "Ready")
 
     world.create_cluster()
     world.create_dataset(placement={"nodeCount": 1})
@@ -153,7 +153,7 @@ def _reader(world: World) -> Object:
 def test_a_cache_that_leaves_a_node_or_is_deleted_frees_the_disk_first(world: World) -> None:
     def worker_sets() -> int:
         sets = world.kube.list("StatefulSet", namespace=world.namespace)
-        return sum("-worker-" in one["metadata"]["name"] for one in sets)
+        return sum("-worker-" in stateful_set["metadata"]["name"] for stateful_set in sets)
 
     def jobs() -> list[Object]:
         labels = {"tdcs.io/component": "clean"}

@@ -154,11 +154,11 @@ def kueue(
 def unmade_queues(jobs: JobWorld, kueue: KueueManager) -> Iterator[Queues]:
     """Queues that the test creates; they are deleted after it."""
     del kueue  # it runs
-    made = Queues(jobs)
-    yield made
+    queues = Queues(jobs)
+    yield queues
     jobs.kube.delete_all("TrainingJob", namespace=jobs.namespace)
     jobs.kube.delete_all("Job", namespace=jobs.namespace)
-    made.delete()
+    queues.delete()
 
 
 @pytest.fixture
@@ -212,4 +212,4 @@ def holds(workload: Object) -> bool:
 def evictions(workload: Object) -> int:
     """How often Kueue has taken a Workload's quota back."""
     stats = (workload.get("status") or {}).get("schedulingStats") or {}
-    return sum(int(each["count"]) for each in stats.get("evictions") or ())
+    return sum(int(eviction["count"]) for eviction in stats.get("evictions") or ())

@@ -25,13 +25,13 @@ MODULE = "github.com/cert-manager/cert-manager@v1.21.0"
 
 def rendered(namespace: str, **values: str) -> list[Object]:
     """The chart's Issuers and Certificates."""
-    given = [word for name, value in values.items() for word in ("--set", f"trust.{name}={value}")]
+    options = [word for name, value in values.items() for word in ("--set", f"trust.{name}={value}")]
     text = subprocess.run(
         [
             programs.ensure("helm") / "helm",
             *("template", "tdcs", CHECKOUT / "charts" / "tdcs", "--namespace", namespace),
             *("--show-only", "templates/cert-manager.yaml", "--kube-version", "1.34.0"),
-            *("--set", "trust.enabled=true", "--set", "trust.provider=certManager", *given),
+            *("--set", "trust.enabled=true", "--set", "trust.provider=certManager", *options),
         ],
         check=True,
         capture_output=True,
@@ -60,15 +60,15 @@ def lost(sent: Any, kept: Any) -> bool:
 def test_cert_managers_definitions_know_every_field_of_what_the_chart_asks_for(
     kube: Kube, namespace: str
 ) -> None:
-    made = {(obj["kind"], obj["metadata"]["name"]): kube.create(obj) for obj in rendered(namespace)}
-    assert len(made) == 2 + 1 + len(Role)  # two Issuers, the authority, a certificate for each role
+    objects = {(obj["kind"], obj["metadata"]["name"]): kube.create(obj) for obj in rendered(namespace)}
+    assert len(objects) == 2 + 1 + len(Role)  # two Issuers, the authority, a certificate for each role
     for obj in rendered(namespace):
-        assert not lost(obj["spec"], made[obj["kind"], obj["metadata"]["name"]]["spec"]), obj
-    other = rendered(
+        assert not lost(obj["spec"], objects[obj["kind"], obj["metadata"]["name"]]["spec"]), obj
+    certificates = rendered(
         namespace, **{"certManager.issuer.name": "ours", "certManager.issuer.kind": "ClusterIssuer"}
     )
-    assert len(other) == len(Role)
-    for obj in other:
+    assert len(certificates) == len(Role)
+    for obj in certificates:
         assert not lost(obj["spec"], kube.apply(obj)["spec"]), obj
 
 

@@ -36,12 +36,12 @@ GB = 10**9
 @pytest.fixture(scope="module")
 def managers(shared_control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """One of each for all tests: their start takes seconds."""
-    made = [
+    managers = [
         kind(shared_control_plane, folder=tmp_path_factory.mktemp(kind.program))
         for kind in (JobSetManager, TrainerManager)
     ]
     with ExitStack() as stack:
-        for manager in made:
+        for manager in managers:
             manager.start()
             stack.callback(manager.stop)
         yield

@@ -228,8 +228,8 @@ def test_a_job_that_does_not_run_in_time_pauses_and_is_admitted_again_after_its_
     jobs: JobWorld, queues: Queues
 ) -> None:
     def state(count: int) -> bool:
-        found = (queues.workload("train").get("status") or {}).get("requeueState") or {}
-        return bool(found.get("count") == count and found.get("requeueAt"))
+        requeue_state = (queues.workload("train").get("status") or {}).get("requeueState") or {}
+        return bool(requeue_state.get("count") == count and requeue_state.get("requeueAt"))
 
     with jobs.operator(kueue=True):
         queued(jobs, "train", workers=2, runPolicy={"startTimeoutSeconds": 1})

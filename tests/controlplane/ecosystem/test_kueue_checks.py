@@ -130,37 +130,39 @@ def patch_status(world: World, name: str, status: Object) -> None:
 
 def state(world: World, name: str) -> Object:
     status = world.kube.get("Workload", name, namespace=world.namespace)["status"]
-    found: Object = next(each for each in status["admissionChecks"] if each["name"] == world.cluster)
-    return found
+    check_state: Object = next(check for check in status["admissionChecks"] if check["name"] == world.cluster)
+    return check_state
 
 
 def quota(world: World, name: str) -> Object:
     """The condition of a Workload about its quota."""
     status = world.kube.get("Workload", name, namespace=world.namespace)["status"]
-    found: Object = next(each for each in status["conditions"] if each["type"] == "QuotaReserved")
-    return found
+    quota_condition: Object = next(cond for cond in status["conditions"] if cond["type"] == "QuotaReserved")
+    return quota_condition
 
 
 def admit(world: World, name: str, *, flavor: str) -> None:
     """What Kueue's scheduler does once all checks are ready: every pod set has a flavor."""
     workload = world.kube.get("Workload", name, namespace=world.namespace)
     sets = [
-        {"name": each["name"], "count": each["count"], "flavors": {"nvidia.com/gpu": flavor}}
-        for each in workload["spec"]["podSets"]
+        {"name": pod_set["name"], "count": pod_set["count"], "flavors": {"nvidia.com/gpu": flavor}}
+        for pod_set in workload["spec"]["podSets"]
     ]
-    wanted = {"QuotaReserved": "True", "Admitted": "True", "Evicted": "False"}
-    put_conditions(world, name, wanted, admission={"clusterQueue": "q", "podSetAssignments": sets})
+    statuses = {"QuotaReserved": "True", "Admitted": "True", "Evicted": "False"}
+    put_conditions(world, name, statuses, admission={"clusterQueue": "q", "podSetAssignments": sets})
 
 
 def put_conditions(world: World, name: str, wanted: dict[str, str], **status: object) -> None:
     """Change conditions of a Workload, and leave the others."""
     live = world.kube.get("Workload", name, namespace=world.namespace)
-    known = {each["type"]: each for each in (live.get("status") or {}).get("conditions") or ()}
-    made = {
+    conditions = {
+        condition["type"]: condition for condition in (live.get("status") or {}).get("conditions") or ()
+    }
+    new_conditions = {
         kind: {"type": kind, "status": value, "reason": "Test", "message": "", "lastTransitionTime": now()}
         for kind, value in wanted.items()
     }
-    patch_status(world, name, {"conditions": list((known | made).values()), **status})
+    patch_status(world, name, {"conditions": list((conditions | new_conditions).values()), **status})
 
 
 def is_true(world: World, name: str, kind: str) -> bool:
@@ -199,8 +201,8 @@ def preempted_and_admitted_again(world: World) -> None:
     )
 
     def is_active() -> object:
-        found = kube.find("Workload", name, namespace=world.namespace) or {"spec": {}}
-        return found["spec"].get("active")
+        workload = kube.find("Workload", name, namespace=world.namespace) or {"spec": {}}
+        return workload["spec"].get("active")
 
     world.wait(lambda: is_active() is False)
     kube.patch(
@@ -209,11 +211,11 @@ def preempted_and_admitted_again(world: World) -> None:
     world.wait(lambda: is_active() is True)
     workload = kube.get("Workload", name, namespace=world.namespace)
     assert workload["spec"]["priority"] == 70
-    assert [(each["name"], each["count"]) for each in workload["spec"]["podSets"]] == [("worker", 2)]
+    assert [(pod_set["name"], pod_set["count"]) for pod_set in workload["spec"]["podSets"]] == [("worker", 2)]
 
     def template() -> Object:
-        found: Object = kube.get("Job", "queued-worker", namespace=world.namespace)["spec"]
-        return found
+        job_spec: Object = kube.get("Job", "queued-worker", namespace=world.namespace)["spec"]
+        return job_spec
 
     world.wait(lambda: world.job("queued")["status"].get("reason") == "WaitsInKueue")
     assert template()["suspend"] is True
@@ -223,8 +225,8 @@ def preempted_and_admitted_again(world: World) -> None:
     selector = {"tdcs.io/training-job": "queued"}
     world.wait(lambda: len(kube.list("Pod", namespace=world.namespace, labels=selector)) == 2)
     # It runs by the quota of this queue, and stays in it.
-    for other in (None, "other"):
-        change = {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": other}}}
+    for queue_name in (None, "other"):
+        change = {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": queue_name}}}
         with pytest.raises(KubeRequestError, match="runs by the quota of LocalQueue gpu, and stays in it"):
             kube.patch("TrainingJob", "queued", change, namespace=world.namespace)
     put_conditions(world, name, {"Evicted": "True"})
@@ -296,12 +298,14 @@ def test_a_workload_starts_with_its_data_and_waits_without_quota_until_it_is_the
     left_its_queue(world)
 
     user = service_account(f"{release}-operator", namespace=namespace)
-    wanted = granted([one for one in rights if one["metadata"]["name"] == f"{release}-operator-kueue"])
+    rights_of_role = granted(
+        [obj for obj in rights if obj["metadata"]["name"] == f"{release}-operator-kueue"]
+    )
 
     def unneeded() -> list[tuple[str, str, str]]:
-        made = list(world.plane.audit.calls(user=user))
-        refused = [call for call in made if call.code in {401, 403}]
+        calls = list(world.plane.audit.calls(user=user))
+        refused = [call for call in calls if call.code in {401, 403}]
         assert not refused, refused[:3]
-        return sorted(wanted - {right for call in made for right in call.needed})
+        return sorted(rights_of_role - {right for call in calls for right in call.needed})
 
     eventually(lambda: not unneeded(), deadline=30, describe=lambda: f"{unneeded()}\n{operator.tail()}")

@@ -66,10 +66,10 @@ def refusal(jobs: JobWorld) -> Iterator[str]:
         "operations": ["UPDATE"],
         "resources": ["workloads/status"],
     }
-    here = {"matchLabels": {"kubernetes.io/metadata.name": jobs.namespace}}
+    selector = {"matchLabels": {"kubernetes.io/metadata.name": jobs.namespace}}
     policy = {
         "failurePolicy": "Fail",
-        "matchConstraints": {"resourceRules": [rule], "namespaceSelector": here},
+        "matchConstraints": {"resourceRules": [rule], "namespaceSelector": selector},
         "validations": [{"expression": f"!({held})", "message": text}],
     }
     binding = {"policyName": name, "validationActions": ["Deny"]}
@@ -153,8 +153,8 @@ def test_a_job_with_warm_data_passes_a_cold_one_that_came_first_and_gives_its_qu
 
 def check_of(workload: Object, *, name: str) -> Object:
     """What an AdmissionCheck says of a Workload."""
-    found: Object = next(each for each in workload["status"]["admissionChecks"] if each["name"] == name)
-    return found
+    state: Object = next(check for check in workload["status"]["admissionChecks"] if check["name"] == name)
+    return state
 
 
 def test_where_a_hold_is_refused_a_warm_job_still_passes_a_cold_one_and_that_runs_with_its_data(

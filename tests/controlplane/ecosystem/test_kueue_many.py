@@ -83,7 +83,7 @@ def test_many_jobs_end_within_the_quota_while_operator_and_kueue_are_killed(
         f"died {kills['operator']} times in the midst of a write, Kueue {kills['Kueue']} times",
     )
     owners = Counter(
-        owner["uid"] for made in queues.workloads() for owner in made["metadata"]["ownerReferences"]
+        owner["uid"] for workload in queues.workloads() for owner in workload["metadata"]["ownerReferences"]
     )
     assert set(owners.values()) == {1}, "each job has one Workload"
     assert len(owners) == MANY
@@ -133,8 +133,8 @@ def ended(jobs: JobWorld) -> int:
     """How many jobs have ended well."""
     trained = [job.get("status", {}) for job in jobs.kube.list("TrainingJob", namespace=jobs.namespace)]
     assert not [status for status in trained if status.get("state") == "Failed"]
-    own = [job for job in jobs.kube.list("Job", namespace=jobs.namespace) if not is_child(job)]
-    done = [job for job in own if condition(job, "Complete") == "True"]
+    plain_jobs = [job for job in jobs.kube.list("Job", namespace=jobs.namespace) if not is_child(job)]
+    done = [job for job in plain_jobs if condition(job, "Complete") == "True"]
     return len(done) + len([status for status in trained if status.get("state") == "Succeeded"])
 
 

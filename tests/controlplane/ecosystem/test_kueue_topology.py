@@ -33,9 +33,9 @@ def nodes_of(jobs: JobWorld, name: str) -> set[str]:
     """The nodes of a job's pods; each has that node's label in its selector, and no scheduling gate."""
     pods = jobs.pods(name)
     assert not any(pod["spec"].get("schedulingGates") for pod in pods)
-    found = {pod["spec"]["nodeName"] for pod in pods}
-    assert {pod["spec"]["nodeSelector"][HOSTNAME] for pod in pods} == found
-    return found
+    node_names = {pod["spec"]["nodeName"] for pod in pods}
+    assert {pod["spec"]["nodeSelector"][HOSTNAME] for pod in pods} == node_names
+    return node_names
 
 
 def test_pods_run_on_the_nodes_that_topology_aware_scheduling_assigned_to_them(
@@ -105,8 +105,8 @@ def test_in_mode_affinity_pods_run_on_their_data_where_there_is_room(
         for name, size in waiting:
             world.run_pods(f"{name}-{size}", count=size)
             number = sets.index(name)
-            found = [pod["spec"]["nodeName"] for pod in world.pods(f"{name}-{size}")]
-            away += [node for node in found if node not in world.nodes[2 * number : 2 * number + 2]]
+            node_names = [pod["spec"]["nodeName"] for pod in world.pods(f"{name}-{size}")]
+            away += [node for node in node_names if node not in world.nodes[2 * number : 2 * number + 2]]
     pods = sum(size for _, size in waiting)
     measured(f"Kueue's TAS on {NODES} nodes: {pods - len(away)} of {pods} pods on their data")
     assert pods - len(away) >= BAR * pods, away

@@ -142,8 +142,8 @@ def run(
     have no annotation and mount the claim of their Dataset; every other job is a ReplicaSet, the others are bare pods.
     """
     extender, kube, namespace = world.extender, world.kube, world.namespace
-    others: list[Object] = []
-    wanted: list[Object] = []
+    bound_pods: list[Object] = []
+    workloads: list[Object] = []
     labels = {node: {LABEL: str(cluster.number)} for cluster in clusters for node in cluster.free}
     parts = {
         f"set-{cluster.number}-{job}": sizes
@@ -163,7 +163,7 @@ def run(
         for node, free in cluster.free.items():
             if free < GPUS:
                 pod = gpu_pod(name=f"other-{node}", namespace=namespace, gpus=GPUS - free)
-                others.append({**pod, "spec": {**pod["spec"], "nodeName": node}})
+                bound_pods.append({**pod, "spec": {**pod["spec"], "nodeName": node}})
         for job, (_, pods) in enumerate(cluster.jobs):
             name = f"set-{cluster.number}-{job}"
             spec: Object = {"nodeSelector": {LABEL: str(cluster.number)}}
@@ -179,17 +179,17 @@ def run(
             )
             count += pods
             if by_claim and job % 2 == 0:
-                wanted.append(replica_set(pod, pods=pods))
+                workloads.append(replica_set(pod, pods=pods))
             else:
-                wanted += [
+                workloads += [
                     {**pod, "metadata": {**pod["metadata"], "name": f"{name}-{number}"}}
                     for number in range(pods)
                 ]
-    kube.create_many(others)
+    kube.create_many(bound_pods)
     if held:
         world.scheduler.pause()
     try:
-        kube.create_many(wanted)
+        kube.create_many(workloads)
         if held:
             eventually(lambda: extender.waiting_pods() == count, deadline=120)
     finally:
@@ -198,19 +198,19 @@ def run(
 
     def places() -> list[tuple[str, str]]:
         """The set and the node of each pod that has one; of other pods the set is empty."""
-        found = kube.list("Pod", namespace=namespace)
+        pods = kube.list("Pod", namespace=namespace)
         return [
             (pod["metadata"].get("labels", {}).get("set", ""), pod["spec"]["nodeName"])
-            for pod in found
+            for pod in pods
             if pod["spec"].get("nodeName")
         ]
 
     eventually(
-        lambda: len(places()) == len(others) + count,
+        lambda: len(places()) == len(bound_pods) + count,
         deadline=120,
         describe=lambda: describe(kube, namespace=namespace),
     )
-    found = places()
+    node_by_pod = places()
     if by_claim:
         kube.delete_all("ReplicaSet", namespace=namespace)
     kube.delete_all("Pod", namespace=namespace, grace_seconds=0)
@@ -221,7 +221,7 @@ def run(
             [
                 (job, node)
                 for job in range(len(cluster.jobs))
-                for name, node in found
+                for name, node in node_by_pod
                 if name == f"set-{cluster.number}-{job}"
             ],
         )

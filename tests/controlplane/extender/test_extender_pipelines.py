@@ -79,35 +79,35 @@ def run(
         kube.create_many(others(namespace, pipelines))
         # Each pipeline's workers one after another, in its order; the scheduler places them as they come.
         list(pool.map(lambda pipeline: create_workers(kube, namespace, pipeline), pipelines))
-    wanted = sum(pipeline.workers for pipeline in pipelines)
+    workers = sum(pipeline.workers for pipeline in pipelines)
 
     def places() -> dict[str, str]:
-        found = kube.list("Pod", namespace=namespace, labels={"part": "worker"})
+        pods = kube.list("Pod", namespace=namespace, labels={"part": "worker"})
         return {
-            pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in found if pod["spec"].get("nodeName")
+            pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName")
         }
 
     eventually(
-        lambda: len(places()) == wanted, deadline=180, describe=lambda: describe(kube, namespace=namespace)
+        lambda: len(places()) == workers, deadline=180, describe=lambda: describe(kube, namespace=namespace)
     )
-    found = places()
+    node_by_pod = places()
     kube.delete_all("Pod", namespace=namespace, grace_seconds=0)
     eventually(lambda: not kube.list("Pod", namespace=namespace), deadline=120)
     return [
-        {index: found[f"p{pipeline.number}-{index}"] for index in range(pipeline.workers)}
+        {index: node_by_pod[f"p{pipeline.number}-{index}"] for index in range(pipeline.workers)}
         for pipeline in pipelines
     ]
 
 
 def others(namespace: str, pipelines: Sequence[Pipeline]) -> list[Object]:
     """Pods of others, which take what is not free."""
-    found = []
+    pods = []
     for pipeline in pipelines:
         for node, free in pipeline.free.items():
             if free < GPUS:
                 pod = gpu_pod(name=f"other-{node}", namespace=namespace, gpus=GPUS - free)
-                found.append({**pod, "spec": {**pod["spec"], "nodeName": node}})
-    return found
+                pods.append({**pod, "spec": {**pod["spec"], "nodeName": node}})
+    return pods
 
 
 def create_workers(kube: Kube, namespace: str, pipeline: Pipeline) -> None:

@@ -72,9 +72,9 @@ def test_a_pod_leaves_an_empty_node_with_its_data_to_larger_pods_until_no_other_
     begun, empty = fake_nodes(count=2, gpus=2)
     kube.create(gpu_pod(name="there", namespace=namespace, spec={"nodeName": begun}))
     annotation = put_dataset(extender, kube, namespace=namespace, held={empty: 2 * GB})
-    left = json.dumps({"nodes": [empty], "until": "2999-01-01T00:00:00Z"})
+    leave_nodes = json.dumps({"nodes": [empty], "until": "2999-01-01T00:00:00Z"})
     for number, expected in enumerate([begun, empty]):
-        annotations = {"tdcs.io/datasets": annotation, "tdcs.io/leave-nodes": left}
+        annotations = {"tdcs.io/datasets": annotation, "tdcs.io/leave-nodes": leave_nodes}
         labels = {"set": f"small-{number}"}
         pod = gpu_pod(
             name=f"small-{number}",
@@ -238,8 +238,8 @@ def test_an_extender_that_answers_nonsense_holds_no_pod_and_sends_none_astray(
             before = len(extender.asked)
             places = place(kube, namespace=namespace, name=name, count=3, annotation=annotation)
 
-            asked = extender.asked[before:]
-            assert {("/prioritize", f"{name}-{number}") for number in range(3)} <= set(asked), name
+            requests = extender.asked[before:]
+            assert {("/prioritize", f"{name}-{number}") for number in range(3)} <= set(requests), name
             # As if there was no extender: an answer that was heeded would send all three to one node.
             assert places == dict.fromkeys(nodes, 1), name
 

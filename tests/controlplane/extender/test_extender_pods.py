@@ -60,8 +60,8 @@ def test_a_pod_that_names_a_dataset_that_does_not_exist_is_scheduled_and_its_own
 ) -> None:
     nodes = fake_nodes(count=4)
     text = put_dataset(extender, kube, namespace=namespace, held={nodes[1]: GB})
-    known = json.loads(text)
-    annotation = json.dumps([*known, {"dataset": f"{namespace}/imagse"}])
+    dataset_needs = json.loads(text)
+    annotation = json.dumps([*dataset_needs, {"dataset": f"{namespace}/imagse"}])
     reading(kube, namespace=namespace, annotation=annotation, count=1)
     assert places(kube, namespace=namespace, count=1) == [nodes[1]]
 

@@ -25,9 +25,9 @@ def extender(*, favourites: set[str]) -> Iterator[tuple[str, list[Any]]]:
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            calls.append((self.path, asked))
-            scores = [{"Host": name, "Score": 10} for name in asked["NodeNames"] if name in favourites]
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            calls.append((self.path, request))
+            scores = [{"Host": name, "Score": 10} for name in request["NodeNames"] if name in favourites]
             body = json.dumps(scores).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
@@ -86,7 +86,7 @@ def test_an_extender_moves_pods_to_the_nodes_it_scores(
 
     assert set(moved) <= favourites, calls
     assert [path for path, _ in calls] == ["/prioritize"] * PODS
-    assert all(set(asked["NodeNames"]) <= set(names) for _, asked in calls)
+    assert all(set(request["NodeNames"]) <= set(names) for _, request in calls)
     # Left to itself the scheduler spreads them: a pod a node, and the favourites are no longer empty.
     assert len(set(unmoved)) == PODS
     assert not set(unmoved) & favourites

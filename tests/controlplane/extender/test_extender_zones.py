@@ -41,10 +41,10 @@ def test_a_pod_without_room_at_its_data_runs_in_its_zone(
     nodes = zoned(fake_nodes, each=3, gpus=2)
     full, *near = nodes["b"]
     annotation = put_dataset(extender, kube, namespace=namespace, held={full: 2 * GB})
-    others = [node for each in nodes.values() for node in each if node != full]
-    asked = {"metadata": {"name": "asked", "annotations": {"tdcs.io/datasets": annotation}}}
+    nodes_with_room = [node for zone_nodes in nodes.values() for node in zone_nodes if node != full]
+    pod = {"metadata": {"name": "asked", "annotations": {"tdcs.io/datasets": annotation}}}
     eventually(
-        lambda: extender.prioritize(asked, nodes=others) == set(near),
+        lambda: extender.prioritize(pod, nodes=nodes_with_room) == set(near),
         deadline=60,
         describe=extender.process.tail,
     )

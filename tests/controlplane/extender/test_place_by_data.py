@@ -261,7 +261,7 @@ def test_the_stock_scheduler_reaches_nearly_the_same_bytes_by_the_affinity_that_
             deadline=60,
             describe=extender.process.tail,
         )
-        found = {}
+        local_bytes = {}
         for set_, scheduler in (("ours", SCHEDULER), ("stock", "default-scheduler")):
             for number in range(200):
                 claimed = {"volumes": volumes(f"data-{number % 4}"), "schedulerName": scheduler}
@@ -270,12 +270,12 @@ def test_the_stock_scheduler_reaches_nearly_the_same_bytes_by_the_affinity_that_
                     pod["metadata"]["annotations"] = {"tdcs.io/data-affinity": "preferred"}
                 kube.create(pod)
             landed(kube, namespace=namespace, count=200, labels={"set": set_})
-            found[set_] = bytes_on_nodes(kube, namespace=namespace, held=held, set_=set_)
+            local_bytes[set_] = bytes_on_nodes(kube, namespace=namespace, held=held, set_=set_)
             for number in range(200):
                 kube.delete("Pod", f"{set_}-{number}", namespace=namespace)
 
-    share = found["stock"] / found["ours"]
-    measured(f"bytes on node, stock scheduler over ours: {share:.2f} ({found})")
+    share = local_bytes["stock"] / local_bytes["ours"]
+    measured(f"bytes on node, stock scheduler over ours: {share:.2f} ({local_bytes})")
     assert share >= 0.9
 
 
@@ -299,10 +299,8 @@ def test_a_gated_pod_of_another_scheduler_goes_by_what_holds_when_its_gate_goes(
             deadline=60,
             describe=extender.process.tail,
         )
-        made = kube.create(
-            held_back(unnamed("gated", namespace=namespace, set_="g", schedulerName="volcano"))
-        )
-        assert preferred_nodes(made) == [nodes[0]]
+        pod = kube.create(held_back(unnamed("gated", namespace=namespace, set_="g", schedulerName="volcano")))
+        assert preferred_nodes(pod) == [nodes[0]]
 
         copies = [{"id": "0", "nodes": [{"name": nodes[2], "bytes": GB}]}]
         kube.patch(

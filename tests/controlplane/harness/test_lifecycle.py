@@ -139,9 +139,9 @@ def test_nothing_survives_a_test_run(
 
 def processes_of(base: Path) -> list[str]:
     """Command lines of the running control-plane processes whose files are below ``base``."""
-    found = []
+    commands = []
     for process in psutil.process_iter(["cmdline"]):
         line = process.info["cmdline"] or []  # gone or a zombie: none
         if any(str(base) in word for word in line) and line[0] != sys.executable:
-            found.append(" ".join(line))
-    return found
+            commands.append(" ".join(line))
+    return commands

@@ -62,13 +62,13 @@ def test_it_gives_back_the_workers_with_the_highest_indices_to_those_that_wait(j
     with jobs.operator():
         elastic_job(jobs, workers=8)
         jobs.run_pods(count=8)
-        kept = {pod["metadata"]["uid"] for pod in jobs.pods()[:3]}
+        uids = {pod["metadata"]["uid"] for pod in jobs.pods()[:3]}
         jobs.gpu_job("next", pods=5)
         jobs.wait(lambda: jobs.status_of("next").get("state") == "Queued")
         scale(jobs, 3)
         jobs.run_pods("next", count=5)
         assert indices(jobs) == [0, 1, 2]
-        assert {pod["metadata"]["uid"] for pod in jobs.pods()} == kept
+        assert {pod["metadata"]["uid"] for pod in jobs.pods()} == uids
         assert jobs.status_of("train")["replicas"] == 3
         # It asks for them again, and waits: whoever waits to start comes before who grows.
         scale(jobs, 8)
@@ -106,8 +106,8 @@ def test_workers_that_no_node_takes_in_time_are_given_back_and_the_job_runs_on(j
             for number, node in enumerate(jobs.nodes):
                 free = 4 - sum(pod["spec"].get("nodeName") == node for pod in jobs.pods())
                 if free:
-                    taken = {"nodeName": node}
-                    pod = gpu_pod(name=f"s-{number}", namespace=jobs.namespace, gpus=free, cpus=1, spec=taken)
+                    bound = {"nodeName": node}
+                    pod = gpu_pod(name=f"s-{number}", namespace=jobs.namespace, gpus=free, cpus=1, spec=bound)
                     jobs.kube.create(pod)
         jobs.wait(lambda: len(jobs.pods()) == 3)
         assert {pod["metadata"]["uid"] for pod in jobs.pods()} == runs

@@ -30,7 +30,9 @@ def ended(jobs: JobWorld) -> bool:
 def ending(jobs: JobWorld) -> Object:
     """What is left in the end, without times and names that differ from run to run."""
     status = jobs.status_of("train")
-    conditions = {found["type"]: (found["status"], found["reason"]) for found in status["conditions"]}
+    conditions = {
+        condition["type"]: (condition["status"], condition["reason"]) for condition in status["conditions"]
+    }
     job = jobs.indexed_job("train-worker")
     return {
         "state": status["state"],
@@ -58,10 +60,10 @@ def test_the_end_is_the_same_after_a_kill_at_any_write(jobs: JobWorld) -> None:
         with jobs.operator():
             jobs.wait(lambda: ended(jobs))
             jobs.wait(lambda: jobs.indexed_job("train-worker")["status"].get("succeeded") == 2)
-            found = ending(jobs)
+            outcome = ending(jobs)
             if expected is None:
-                expected = found
-            assert found == expected, f"killed after write {step}"
+                expected = outcome
+            assert outcome == expected, f"killed after write {step}"
             jobs.kube.delete("TrainingJob", "train", namespace=jobs.namespace)
             jobs.wait(lambda: not jobs.kube.list("Job", namespace=jobs.namespace))
             jobs.wait(lambda: not jobs.kube.list("Pod", namespace=jobs.namespace))

@@ -187,8 +187,8 @@ def quota(jobs: JobWorld, *, gpus: int) -> None:
     )
 
     def known() -> bool:
-        found = jobs.kube.get("ResourceQuota", "team", namespace=jobs.namespace)
-        return bool((found.get("status") or {}).get("hard"))
+        quota = jobs.kube.get("ResourceQuota", "team", namespace=jobs.namespace)
+        return bool((quota.get("status") or {}).get("hard"))
 
     jobs.wait(known)
 

@@ -29,13 +29,13 @@ def test_a_job_away_from_its_data_ends_at_locality_1_and_the_source_is_read_once
     with jobs.operator():
         jobs.wait(lambda: condition(jobs.dataset(), "Loaded") == "True")
         (first,) = nodes_of(jobs.dataset())
-        (other,) = {*jobs.nodes} - {first}
+        (second,) = {*jobs.nodes} - {first}
         stranger(jobs, node=first, gpus=4)  # all that the data's node has
         with jobs.plane.process("kube-scheduler").away():  # no pod gets a node
             jobs.gpu_job("train", pods=1, framework="PyTorch", datasets=READS)
             # The load begins when the job is admitted, before its pods start.
-            jobs.wait(lambda: nodes_of(jobs.dataset()).get(other) == TOTAL)
-            assert (meeting(jobs)["way"], meeting(jobs)["nodes"]) == ("Grow", [other])
+            jobs.wait(lambda: nodes_of(jobs.dataset()).get(second) == TOTAL)
+            assert (meeting(jobs)["way"], meeting(jobs)["nodes"]) == ("Grow", [second])
             assert jobs.bound() == 0
         jobs.run_pods(count=1)
         jobs.wait(lambda: jobs.status_of("train").get("locality") == 1)
@@ -60,12 +60,12 @@ def test_a_job_waits_for_the_job_on_its_datas_node_to_end_and_starts_there_at_lo
     with jobs.operator():
         jobs.wait(lambda: condition(jobs.dataset(), "Loaded") == "True")
         (at_data,) = nodes_of(jobs.dataset())
-        (other,) = {*jobs.nodes} - {at_data}
-        taken = stranger(jobs, node=other, gpus=4)
+        (second,) = {*jobs.nodes} - {at_data}
+        blocker = stranger(jobs, node=second, gpus=4)
         whole_node(jobs, "first", runPolicy={"activeDeadlineSeconds": 300})
         (running,) = jobs.run_pods("first", count=1)
         assert running["spec"]["nodeName"] == at_data
-        jobs.kube.delete("Pod", taken["metadata"]["name"], namespace=jobs.namespace)
+        jobs.kube.delete("Pod", blocker["metadata"]["name"], namespace=jobs.namespace)
         jobs.wait(lambda: jobs.status_of("first").get("state") == "Running")
         # It could start on the other node, and would read from there for up to an hour.
         whole_node(jobs, "train", runPolicy={"activeDeadlineSeconds": 3600})
@@ -78,7 +78,7 @@ def test_a_job_waits_for_the_job_on_its_datas_node_to_end_and_starts_there_at_lo
         jobs.wait(lambda: reason_of(jobs.job(), "Queued") == "AwaitsRoomAtData")
         assert f"room on the nodes with Dataset pictures ({at_data})" in message_of(jobs.job(), "Queued")
         assert not jobs.pods("train")
-        stranger(jobs, node=other, gpus=4)  # others use what it leaves free
+        stranger(jobs, node=second, gpus=4)  # others use what it leaves free
         jobs.end_pod(running)
         (started,) = jobs.run_pods("train", count=1)
         assert started["spec"]["nodeName"] == at_data

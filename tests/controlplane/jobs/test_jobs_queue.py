@@ -34,12 +34,12 @@ LIMIT = 2.0
 def loose_definition() -> dict[str, object]:
     """The definition of TrainingJobs as an older one may have been: it looks into no template."""
     definition = yaml.safe_load((CHECKOUT / "crds" / "tdcs.io_trainingjobs.yaml").read_text())
-    found = copy.deepcopy(definition)
-    spec = found["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    copied = copy.deepcopy(definition)
+    spec = copied["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     loose = {"type": "array", "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     spec["properties"]["replicaSpecs"] = loose
     spec.pop("x-kubernetes-validations")
-    return dict(found)
+    return dict(copied)
 
 
 def created(jobs: JobWorld, name: str, role: Object) -> bool:
@@ -88,12 +88,12 @@ def test_bad_jobs_among_many_good_ones_delay_none(
         jobs.gpu_job(f"good-{number:03}", pods=1)
 
     def admitted() -> int:
-        found = kube.list("Job", namespace=jobs.namespace)
-        return sum(not job["spec"].get("suspend") for job in found)
+        child_jobs = kube.list("Job", namespace=jobs.namespace)
+        return sum(not job["spec"].get("suspend") for job in child_jobs)
 
     def waiting_pods() -> list[Object]:
-        found = kube.list("Pod", namespace=jobs.namespace)
-        return [pod for pod in found if pod["spec"].get("nodeName") and pod["status"]["phase"] == "Pending"]
+        pods = kube.list("Pod", namespace=jobs.namespace)
+        return [pod for pod in pods if pod["spec"].get("nodeName") and pod["status"]["phase"] == "Pending"]
 
     with jobs.operator():
         jobs.wait(lambda: admitted() == PLACES)

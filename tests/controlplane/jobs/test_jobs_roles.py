@@ -39,8 +39,8 @@ def test_parameter_servers_and_workers_are_ended_when_the_chief_has_succeeded(jo
             ).replace("$(JOB_COMPLETION_INDEX)", "0")
         )
         hosts = {pod["spec"]["hostname"] for pod in jobs.pods()}
-        told = {host.partition(".")[0] for listed in cluster["cluster"].values() for host in listed}
-        assert told == hosts
+        named_hosts = {host.partition(".")[0] for listed in cluster["cluster"].values() for host in listed}
+        assert named_hosts == hosts
         assert cluster["task"] == {"type": "ps", "index": 0}
         jobs.end_pod(role_pods(jobs, "chief")[0])
         jobs.wait(lambda: condition(jobs.job(), "Succeeded") == "True")
@@ -81,11 +81,11 @@ def test_worker_0_decides_and_a_lost_role_fails_the_whole(jobs: JobWorld) -> Non
         jobs.end_pod(lost, code=137)
         jobs.wait(lambda: condition(jobs.job("bad"), "Failed") == "True")
         name, node = lost["metadata"]["name"], lost["spec"]["nodeName"]
-        told = message_of(jobs.job("bad"), "Failed")
-        assert told.startswith(
+        message = message_of(jobs.job("bad"), "Failed")
+        assert message.startswith(
             f"ps 0 (pod {name} on node {node}) failed with exit code 137 (no restart is left: "
         )
-        assert f"see kubectl logs -n {jobs.namespace} {name}" in told
+        assert f"see kubectl logs -n {jobs.namespace} {name}" in message
         jobs.wait(lambda: not role_pods(jobs, "worker", "bad"))
 
 
@@ -154,11 +154,11 @@ def test_the_number_of_workers_of_an_elastic_job_follows_scale(jobs: JobWorld) -
     jobs.gpu_job("train", pods=2, framework="PyTorch", elastic={"minReplicas": 1, "maxReplicas": 4})
     with jobs.operator():
         jobs.run_pods(count=2)
-        for wanted in (4, 1):
-            scale = {"spec": {"replicas": wanted}}
+        for workers in (4, 1):
+            scale = {"spec": {"replicas": workers}}
             jobs.kube.patch("TrainingJob", "train", scale, namespace=jobs.namespace, subresource="scale")
-            jobs.run_pods(count=wanted)
-            jobs.wait(partial(_counts, jobs, wanted))
+            jobs.run_pods(count=workers)
+            jobs.wait(partial(_counts, jobs, workers))
             jobs.wait(lambda: jobs.status_of("train").get("state") == "Running")
         assert jobs.pods()[0]["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"] == "0"
         assert jobs.status_of("train")["selector"] == "tdcs.io/training-job=train,tdcs.io/role=worker"
@@ -187,7 +187,7 @@ def test_a_job_that_is_deleted_in_any_state_leaves_nothing(jobs: JobWorld, state
 @pytest.mark.failure_mode("child-name-taken")
 def test_a_strangers_job_of_the_childs_name_is_left_alone(jobs: JobWorld) -> None:
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "x"}]}}
-    made = jobs.kube.create(
+    stranger = jobs.kube.create(
         {
             "apiVersion": "batch/v1",
             "kind": "Job",
@@ -199,9 +199,9 @@ def test_a_strangers_job_of_the_childs_name_is_left_alone(jobs: JobWorld) -> Non
     with jobs.operator():
         jobs.wait(lambda: reason_of(jobs.job(), "Admitted") == "NameTaken")
         assert f"Job {jobs.namespace}/train-worker exists" in jobs.status_of("train")["message"]
-        kept = jobs.indexed_job("train-worker")
-        assert kept["metadata"]["uid"] == made["metadata"]["uid"]
-        assert kept["spec"]["suspend"] is True
+        job_after = jobs.indexed_job("train-worker")
+        assert job_after["metadata"]["uid"] == stranger["metadata"]["uid"]
+        assert job_after["spec"]["suspend"] is True
 
 
 def test_affinity_mode_writes_where_the_data_was(jobs: JobWorld) -> None:
@@ -216,8 +216,10 @@ def test_affinity_mode_writes_where_the_data_was(jobs: JobWorld) -> None:
         spec = jobs.pods()[0]["spec"]
         assert spec["schedulerName"] == "default-scheduler"
         terms = spec["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
-        wanted = [{"key": "kubernetes.io/hostname", "operator": "In", "values": held}]
-        assert [(term["weight"], term["preference"]["matchExpressions"]) for term in terms] == [(100, wanted)]
+        terms_of_data = [{"key": "kubernetes.io/hostname", "operator": "In", "values": held}]
+        assert [(term["weight"], term["preference"]["matchExpressions"]) for term in terms] == [
+            (100, terms_of_data)
+        ]
 
 
 @pytest.mark.failure_mode("affinity-job-suspended")
@@ -260,9 +262,9 @@ def test_a_job_that_is_deleted_and_applied_again_at_once_runs_without_a_warning(
         jobs.wait(lambda: jobs.status_of("train").get("state") == "Running")
         events = jobs.kube.list("Event", namespace=jobs.namespace)
         assert not [
-            one["reason"]
-            for one in events
-            if one["involvedObject"]["kind"] == "TrainingJob" and one["type"] == "Warning"
+            event["reason"]
+            for event in events
+            if event["involvedObject"]["kind"] == "TrainingJob" and event["type"] == "Warning"
         ]
 
 

@@ -62,9 +62,9 @@ def test_the_charts_role_for_a_namespace_is_enough_for_the_commands(jobs: JobWor
             jobs.run_pods(count=1)
             jobs.wait(lambda: jobs.status_of("train").get("state") == "Running")
         user = jobs.plane.kubeconfig_as(service_account="default", namespace=jobs.namespace)
-        said = explained(user, jobs, "train")
-        assert "It runs: its pod is ready" in said
-        assert "you may not list pods" not in said
+        explanation = explained(user, jobs, "train")
+        assert "It runs: its pod is ready" in explanation
+        assert "you may not list pods" not in explanation
         options = ["-n", jobs.namespace, "--kubeconfig", str(user)]
         checked = CliRunner().invoke(main, ["doctor", *options], catch_exceptions=False).output
         assert "you may not create trainingjobs" not in checked

@@ -171,15 +171,15 @@ def prometheus(jobs: JobWorld, tmp_path: Path) -> Iterator[Prometheus]:
             "reader": reader,
             "plugin": start_plugin(stack),
         }
-        found = Prometheus(
+        prometheus_server = Prometheus(
             plane=jobs.plane, scraped=scraped, namespace=jobs.namespace, folder=tmp_path, rules=[ALERTS]
         )
-        found.start()
-        stack.callback(found.stop)
-        jobs.wait(found.has_scraped)
+        prometheus_server.start()
+        stack.callback(prometheus_server.stop)
+        jobs.wait(prometheus_server.has_scraped)
         load()
         read()
-        yield found
+        yield prometheus_server
 
 
 def begin_work(jobs: JobWorld) -> None:
@@ -212,18 +212,25 @@ def test_a_real_prometheus_has_series_for_every_expression_of_dashboard_alerts_a
     jobs: JobWorld, prometheus: Prometheus, tmp_path: Path
 ) -> None:
     began = time.monotonic()
-    asked = {*of_panels(), *of_page(), *(side for one in alerts().values() for side in compared(one))}
-    # The operator of this test has no certificates: their metric is asked for in tests/unit/control/test_metrics.py.
-    asked = {each for each in asked if "tdcs_certificate_expiry_seconds" not in each}
-    assert len(asked) > 40
-    silent = {
-        each: each.replace("$__rate_interval", LOOK).replace("$namespace", jobs.namespace) for each in asked
+    expressions = {
+        *of_panels(),
+        *of_page(),
+        *(side for alert in alerts().values() for side in compared(alert)),
     }
-    assert not [each for each in silent.values() if "$" in each]
+    # The operator of this test has no certificates: their metric is asked for in tests/unit/control/test_metrics.py.
+    expressions = {
+        expression for expression in expressions if "tdcs_certificate_expiry_seconds" not in expression
+    }
+    assert len(expressions) > 40
+    silent = {
+        expression: expression.replace("$__rate_interval", LOOK).replace("$namespace", jobs.namespace)
+        for expression in expressions
+    }
+    assert not [expression for expression in silent.values() if "$" in expression]
 
     def ask() -> None:
-        for each in [each for each, expression in silent.items() if prometheus.ask(expression)]:
-            del silent[each]
+        for answered in [query for query, expression in silent.items() if prometheus.ask(expression)]:
+            del silent[answered]
 
     def loaded() -> bool:
         ask()  # some have a series for as long as a load lasts
@@ -252,25 +259,25 @@ def test_a_real_prometheus_has_series_for_every_expression_of_dashboard_alerts_a
         empty = [
             panel["title"]
             for panel in panels
-            if max((len(one.points) for one in drawn[panel["id"]]), default=0) < 2
+            if max((len(line.points) for line in drawn[panel["id"]]), default=0) < 2
         ]
         assert not empty, empty
         return True
 
     jobs.wait(all_are_drawn)
     picture = Path(os.environ.get("TDCS_DASHBOARD_PICTURE", tmp_path / "dashboard.svg"))
-    shown = draw(dashboard(), drawn).replace(jobs.namespace, "team-a").replace(jobs.cluster, "default")
-    picture.write_text(shown)
+    svg = draw(dashboard(), drawn).replace(jobs.namespace, "team-a").replace(jobs.cluster, "default")
+    picture.write_text(svg)
 
-    (choice,) = [one for one in dashboard()["templating"]["list"] if one["type"] == "query"]
+    (choice,) = [variable for variable in dashboard()["templating"]["list"] if variable["type"] == "query"]
     match = re.fullmatch(r"label_values\((\w+), (\w+)\)", choice["query"]["query"])
     assert match is not None
     assert prometheus.values_of(match[2], metric=match[1]) == {jobs.namespace}
 
     def waiting_to_fire() -> set[str]:
-        found = prometheus.alerts()
-        assert found.keys() == alerts().keys()
-        assert {rule["health"] for rule in found.values()} == {"ok"}
-        return {name for name, rule in found.items() if rule["state"] != "inactive"}
+        rules = prometheus.alerts()
+        assert rules.keys() == alerts().keys()
+        assert {rule["health"] for rule in rules.values()} == {"ok"}
+        return {name for name, rule in rules.items() if rule["state"] != "inactive"}
 
     jobs.wait(lambda: waiting_to_fire() == {"TDCSDatasetFailed"})

@@ -53,9 +53,9 @@ def run_plan(world: World, file: Path, *options: str) -> Result:
 
 
 def planned(world: World, file: Path, *options: str) -> Any:
-    found = run_plan(world, file, *options)
-    assert found.exit_code == 0, found.output
-    return json.loads(found.output)
+    run = run_plan(world, file, *options)
+    assert run.exit_code == 0, run.output
+    return json.loads(run.output)
 
 
 def misspelt(job: Any, pod: dict[str, str], container: dict[str, Any]) -> dict[str, Any]:
@@ -81,8 +81,8 @@ def test_what_kubectl_apply_refuses_is_not_planned(world: World, tmp_path: Path)
         (misspelt(good, {}, {"resources": {"limits": {"nvidia.com/gpu": "-1"}}}), "'-1' is no quantity"),
     ):
         file.write_text(yaml.safe_dump({**good, "spec": {**good["spec"], **spec}}), encoding="utf-8")
-        found = run_plan(world, file)
-        assert (found.exit_code, words in found.output) == (2, True), found.output
+        run = run_plan(world, file)
+        assert (run.exit_code, words in run.output) == (2, True), run.output
     assert world.kube.find("TrainingJob", "planned", namespace=world.namespace) is None
 
 
@@ -112,10 +112,10 @@ def test_a_template_that_makes_no_valid_job_is_refused_by_the_plan_and_named_by_
     template |= pod
     template["containers"][0] |= container
     file.write_text(yaml.safe_dump(job), encoding="utf-8")
-    found = run_plan(world, file)
-    assert found.exit_code == 2, found.output
+    run = run_plan(world, file)
+    assert run.exit_code == 2, run.output
     for part in ("the API server refuses the Job of role Worker: ", words):
-        assert part in " ".join(found.output.split())
+        assert part in " ".join(run.output.split())
     with world.operator():
         world.kube.create(job)
         world.wait(lambda: (world.job("planned").get("status") or {}).get("reason") == "ChildRefused")
@@ -134,14 +134,14 @@ def test_a_plan_says_what_the_operator_does_and_the_job_says_how_wrong_it_was(
         # Nine GPUs there are.
         never = planned(world, job_file(world, tmp_path, workers=10))
         assert (never["starts_now"], never["turn"]["reason"]) == (False, "NoNodeIsLargeEnough")
-        found = planned(world, job_file(world, tmp_path, workers=2), "--apply", *SPEEDS)
+        plan = planned(world, job_file(world, tmp_path, workers=2), "--apply", *SPEEDS)
         holders = {node["name"] for node in world.dataset()["status"]["copies"][0]["nodes"] if node["bytes"]}
-        assert found["starts_now"], (found["data"], found["turn"])
-        assert {pod["node"] for pod in found["pods"]} <= holders
-        assert (found["load_bytes"], found["leaving"]) == (0, [])
+        assert plan["starts_now"], (plan["data"], plan["turn"])
+        assert {pod["node"] for pod in plan["pods"]} <= holders
+        assert (plan["load_bytes"], plan["leaving"]) == (0, [])
         world.wait(lambda: condition(world.job("planned"), "Succeeded") == "True")
         check = world.job("planned")["status"]["prediction"]
         # Forty files in two passes, at one file a second and GPU.
-        assert check["predictedSeconds"] == round(found["forecast"]["seconds"]) == 40
+        assert check["predictedSeconds"] == round(plan["forecast"]["seconds"]) == 40
         off = 100 * (40 - check["runSeconds"]) / check["runSeconds"]
         assert check["errorPercent"] == round(off)

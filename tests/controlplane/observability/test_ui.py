@@ -42,9 +42,9 @@ def serving(kubeconfig: Path) -> Iterator[str]:
     )
     assert process.stdout is not None
     try:
-        found = re.search(r"http://127\.0\.0\.1:\S+", process.stdout.readline())
-        assert found is not None
-        yield found.group()
+        url = re.search(r"http://127\.0\.0\.1:\S+", process.stdout.readline())
+        assert url is not None
+        yield url.group()
     finally:
         process.terminate()
         assert process.wait(timeout=20) == 0
@@ -111,9 +111,9 @@ async def test_the_page_follows_a_dataset_that_fills_and_needs_no_more_rights_th
     async with page_of(limited, tmp_path) as browser:
         await browser.until("document.querySelector('#datasets-list .row')")
         assert "25% of 3.7 GiB" in await browser.text("#datasets-list .row")
-        said = await browser.text("#banners")
-        assert "you may not list nodes" in said
-        assert f"you may list datasets of namespace {namespace} only" in said
+        banners = await browser.text("#banners")
+        assert "you may not list nodes" in banners
+        assert f"you may list datasets of namespace {namespace} only" in banners
         assert "you may not list trainingjobs" in await browser.text("#jobs-empty")
         # The node is known by what it holds.
         assert node in await browser.text("#nodes-list")
@@ -123,9 +123,9 @@ async def test_the_page_follows_a_dataset_that_fills_and_needs_no_more_rights_th
             "document.querySelector('#datasets-list .row').innerText.includes('100% of 3.7 GiB')"
         )
 
-    shown = printed_once(limited)
-    assert f"{namespace}/images" in shown
-    assert "you may not list nodes" in shown
+    output = printed_once(limited)
+    assert f"{namespace}/images" in output
+    assert "you may not list nodes" in output
 
 
 def printed_once(kubeconfig: Path) -> str:
@@ -195,9 +195,9 @@ async def test_the_page_is_usable_by_keyboard_and_on_a_small_screen(tmp_path: Pa
             await browser.resize(390, 800, mobile=True)
             await browser.until("getComputedStyle(document.querySelector('.tabs')).display == 'flex'")
             await browser.evaluate("document.querySelector('.tabs [data-tab=datasets]').click()")
-            seen = "section => getComputedStyle(document.getElementById(section)).display != 'none'"
-            shown = await browser.evaluate(f"['nodes', 'jobs', 'datasets'].filter({seen})")
-            assert shown == ["datasets"]
+            is_visible = "section => getComputedStyle(document.getElementById(section)).display != 'none'"
+            sections = await browser.evaluate(f"['nodes', 'jobs', 'datasets'].filter({is_visible})")
+            assert sections == ["datasets"]
             wide = "document.documentElement.scrollWidth <= innerWidth"
             assert await browser.evaluate(wide), "nothing is to be scrolled sideways"
 

@@ -64,8 +64,8 @@ def create_claim(world: World) -> Object:
 
 
 def phase(world: World) -> str:
-    found = world.kube.get("PersistentVolumeClaim", "photos", namespace=world.namespace)
-    return str((found.get("status") or {}).get("phase", ""))
+    claim = world.kube.get("PersistentVolumeClaim", "photos", namespace=world.namespace)
+    return str((claim.get("status") or {}).get("phase", ""))
 
 
 def source(world: World) -> Source:
@@ -76,9 +76,9 @@ def made(world: World) -> dict[str, list[str]]:
     """The names of what there is of pods that serve claims."""
     labels = {names.LABEL_COMPONENT: names.COMPONENT_CLAIM_SERVER}
     return {
-        kind: [one["metadata"]["name"] for one in found]
+        kind: [obj["metadata"]["name"] for obj in objects]
         for kind in ("Job", "Pod", "Secret")
-        if (found := world.kube.list(kind, namespace=world.namespace, labels=labels))
+        if (objects := world.kube.list(kind, namespace=world.namespace, labels=labels))
     }
 
 
@@ -87,9 +87,9 @@ async def servers(world: World, release: str, thief: Kube, policies: Policies) -
     policies.enforce(job(metadata("kube-system", owner("TrainingJob"))), by=thief)
     kubeconfig = world.plane.kubeconfig_as(service_account=f"{release}-operator", namespace=world.namespace)
     api = await connect(kubeconfig=kubeconfig)
-    found = ClaimServers(api=api, image="tdcs:test", idle_seconds=0.5, patience_seconds=20.0)
-    yield found
-    await found.close()
+    servers = ClaimServers(api=api, image="tdcs:test", idle_seconds=0.5, patience_seconds=20.0)
+    yield servers
+    await servers.close()
     await api.close()
     world.kube.delete("PersistentVolume", f"photos-{world.namespace}")
 
@@ -105,11 +105,11 @@ async def test_a_pod_is_made_with_the_operators_rights_and_nothing_is_left_of_it
     await eventually_async(
         lambda: reached() is not None, deadline=DEADLINE, describe=lambda: str(made(world))
     )
-    found = reached()
-    assert found is not None
+    claim_source = reached()
+    assert claim_source is not None
     (pod,) = world.kube.list("Pod", namespace=world.namespace)
-    assert pod["status"]["podIP"] in found.options["endpoint"]
-    assert {kind: len(each) for kind, each in made(world).items()} == {"Job": 1, "Pod": 1, "Secret": 1}
+    assert pod["status"]["podIP"] in claim_source.options["endpoint"]
+    assert {kind: len(objects) for kind, objects in made(world).items()} == {"Job": 1, "Pod": 1, "Secret": 1}
     reached(needed=False)
     await eventually_async(lambda: not made(world), deadline=DEADLINE, describe=lambda: str(made(world)))
 
@@ -158,8 +158,8 @@ def test_a_stolen_token_makes_no_other_jobs_and_secrets_of_this_kind(
     assert refusal(thief, world.kube, good) == ""
 
     def pod(obj: Object) -> Object:
-        found: Object = obj["spec"]["template"]["spec"]
-        return found
+        pod_spec: Object = obj["spec"]["template"]["spec"]
+        return pod_spec
 
     def with_command(obj: Object) -> None:
         pod(obj)["containers"][0]["command"] = ["sh"]

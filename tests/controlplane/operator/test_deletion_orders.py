@@ -27,14 +27,14 @@ def create_all(world: World) -> None:
 def remains(world: World) -> list[str]:
     """What is there of the objects, and of what the operator made for them."""
     space, kube = world.namespace, world.kube
-    found = [
+    kinds = [
         f"{kind} {obj['metadata']['name']}"
         for kind in (*KINDS, "Job", "Pod", "Service", "PersistentVolumeClaim", "StatefulSet")
         for obj in kube.list(kind, namespace=space)
     ]
     if kube.find("PersistentVolume", f"tdcs.{space}.pictures") is not None:
-        found.append("PersistentVolume")
-    return found
+        kinds.append("PersistentVolume")
+    return kinds
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=["-".join(order).lower() for order in ORDERS])
@@ -74,9 +74,9 @@ def test_definitions_that_are_deleted_under_the_operator_go_and_may_come_back(
     with world.operator():
         world.wait_ready()
         definitions = [
-            found["metadata"]["name"]
-            for found in kube.list("CustomResourceDefinition")
-            if found["spec"]["group"] == "tdcs.io"
+            definition["metadata"]["name"]
+            for definition in kube.list("CustomResourceDefinition")
+            if definition["spec"]["group"] == "tdcs.io"
         ]
         for name in definitions:
             kube.delete("CustomResourceDefinition", name)

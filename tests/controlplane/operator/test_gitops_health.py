@@ -21,8 +21,8 @@ def kstatus(obj: dict[str, Any]) -> str:
         return "InProgress"
     if condition(obj, "Stalled") == "True":
         return "Failed"
-    found = {each["type"]: each["status"] for each in status.get("conditions", ())}
-    return "Current" if found.get("Ready", "True") == "True" else "InProgress"
+    statuses = {condition["type"]: condition["status"] for condition in status.get("conditions", ())}
+    return "Current" if statuses.get("Ready", "True") == "True" else "InProgress"
 
 
 def seen(world: World) -> dict[str, str]:

@@ -34,9 +34,9 @@ def world(own_control_plane: OwnControlPlane) -> Iterator[World]:
     plane.kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     plane.wait_for_namespace(NAMESPACE)
     add_fake_nodes(plane, names=NODES, gpus=3, labels={TEST_LABEL: NAMESPACE})
-    made = World(plane=plane, namespace=NAMESPACE, nodes=NODES)
-    yield made
-    made.clear()
+    world = World(plane=plane, namespace=NAMESPACE, nodes=NODES)
+    yield world
+    world.clear()
 
 
 def test_a_job_is_placed_next_to_its_data_and_runs_where_all_addresses_are_ipv6(

@@ -59,12 +59,12 @@ def holder(world: World, tmp_path: Path, clock: Clock) -> Iterator[Holder]:
     """The operator with that clock, which has brought a Dataset into a cache."""
     world.create_cluster()
     world.create_dataset()
-    found = Holder(world, folder=tmp_path, env=clock.environment)
+    holder = Holder(world, folder=tmp_path, env=clock.environment)
     try:
         world.wait_ready()
-        yield found
+        yield holder
     finally:
-        found.remove()
+        holder.remove()
 
 
 def test_a_program_that_waits_while_its_clock_is_set_goes_on(clock: Clock) -> None:
@@ -99,7 +99,9 @@ def has_succeeded(world: World, job: str) -> bool:
 
 def has_only(world: World, names: set[str]) -> bool:
     """Whether there are no other Datasets."""
-    return {one["metadata"]["name"] for one in world.kube.list("Dataset", namespace=world.namespace)} <= names
+    return {
+        dataset["metadata"]["name"] for dataset in world.kube.list("Dataset", namespace=world.namespace)
+    } <= names
 
 
 @pytest.mark.deep(

@@ -83,10 +83,12 @@ def test_the_rights_of_the_chart_are_enough_and_secrets_need_one_more(
     process = start(world, release=release, tmp_path=tmp_path)
 
     world.wait(lambda: reason_of(world.dataset(), "Ready") == "SecretForbidden")
-    told = message_of(world.dataset(), "Ready")
-    assert f"Secret {world.namespace}/keys" in told
-    assert f"kubectl create rolebinding tdcs-dataset-secrets --clusterrole={release}-dataset-secrets" in told
-    assert f"--serviceaccount={world.namespace}:{release}-operator -n {world.namespace}" in told
+    message = message_of(world.dataset(), "Ready")
+    assert f"Secret {world.namespace}/keys" in message
+    assert (
+        f"kubectl create rolebinding tdcs-dataset-secrets --clusterrole={release}-dataset-secrets" in message
+    )
+    assert f"--serviceaccount={world.namespace}:{release}-operator -n {world.namespace}" in message
     allow_secrets(world.kube, release=release, namespace=world.namespace)
     world.wait_ready()
     world.wait(lambda: condition(world.job(), "Succeeded") == "True")

@@ -26,12 +26,12 @@ def holder(world: World, tmp_path: Path) -> Iterator[Holder]:
     """The working operator of a cache with one Dataset."""
     world.create_cluster()
     world.create_dataset()
-    found = Holder(world, folder=tmp_path)
+    holder = Holder(world, folder=tmp_path)
     try:
         world.wait_ready()
-        yield found
+        yield holder
     finally:
-        found.remove()
+        holder.remove()
 
 
 @pytest.mark.failure_mode("operator-loses-lease")
@@ -57,9 +57,9 @@ def test_one_that_lost_its_lease_writes_nothing_until_it_has_it_again_in_the_sam
             return holder.metric("tdcs_operator_queued") > 0
 
         world.wait(has_seen_it)
-        seen = audit.size
+        size_before = audit.size
 
-        def has_asked_for_its_lease_again(seen: int = seen) -> bool:
+        def has_asked_for_its_lease_again(seen: int = size_before) -> bool:
             holder.give("thief")
             return holder.lease_reads(since=seen) >= 2
 

@@ -106,8 +106,8 @@ def test_a_job_stays_suspended_until_its_data_is_there(world: World) -> None:
         world.wait(lambda: reason_of(world.job(), "Admitted") == "DatasetNotFound")
         world.create_dataset()
         world.wait(lambda: 0 < (world.dataset().get("status") or {}).get("cachedBytes", 0) < TOTAL)
-        seen = world.dataset()["status"]
-        assert seen["state"] == "Loading"
+        status = world.dataset()["status"]
+        assert status["state"] == "Loading"
         assert " of 38.1 MiB on " in message_of(world.dataset(), "Ready")
         # The job's controller hears of the Dataset through its own watch, so it may be a moment behind.
         world.wait(lambda: reason_of(world.job(), "Admitted") == "DatasetLoading")
@@ -213,9 +213,9 @@ def test_a_killed_operator_goes_on_where_it_was(world: World) -> None:
         allowed = len(FILES) // 4
         with world.operator():
             world.wait(partial(_more_than, world, loaded))
-        kept = _held(world)
-        assert loaded < kept < TOTAL  # what is in the cache is not thrown away by the next start
-        loaded = kept
+        bytes_after_kill = _held(world)
+        assert loaded < bytes_after_kill < TOTAL  # what is in the cache is not thrown away by the next start
+        loaded = bytes_after_kill
     allowed = 10 * len(FILES)
     with world.operator():
         world.wait_ready()
@@ -342,13 +342,13 @@ def test_a_foreign_service_of_the_jobs_name_is_left_alone(world: World) -> None:
         "metadata": {"name": "train", "namespace": world.namespace},
         "spec": {"ports": [{"port": 80}]},
     }
-    made = world.kube.create(foreign)
+    service = world.kube.create(foreign)
     world.create_job(datasets=[])
     with world.operator():
         world.wait(lambda: reason_of(world.job(), "Admitted") == "NameTaken")
         assert f"Service {world.namespace}/train exists" in message_of(world.job(), "Admitted")
-        kept = world.kube.get("Service", "train", namespace=world.namespace)
-        assert kept["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
+        service_after = world.kube.get("Service", "train", namespace=world.namespace)
+        assert service_after["metadata"]["resourceVersion"] == service["metadata"]["resourceVersion"]
 
 
 def test_a_suspended_job_has_no_pods_and_a_finished_one_goes_after_its_time(world: World) -> None:
@@ -390,13 +390,13 @@ def _more_than(world: World, held: int) -> bool:
 
 def _versions(world: World) -> dict[str, str]:
     """Resource versions of everything that the operator writes; labels of a test's own do not count."""
-    found = {}
+    versions = {}
     for kind in ("Job", "Service", "StatefulSet", "DaemonSet", "ConfigMap", "PersistentVolumeClaim"):
         for obj in world.kube.list(kind, namespace=world.namespace):
-            found[f"{kind}/{obj['metadata']['name']}"] = obj["metadata"]["resourceVersion"]
+            versions[f"{kind}/{obj['metadata']['name']}"] = obj["metadata"]["resourceVersion"]
     for kind, obj in (("Dataset", world.dataset()), ("TrainingJob", world.job())):
-        found[kind] = str(obj["status"])
-    return found
+        versions[kind] = str(obj["status"])
+    return versions
 
 
 def _quiet(operator: RunningOperator) -> bool:

@@ -141,8 +141,8 @@ def create(
 def random_ones(world: World, resource: Resource) -> list[Object]:
     """The random objects of a kind that are there."""
     namespace = world.namespace if resource.namespaced else None
-    found = world.kube.list(resource.kind, namespace=namespace)
-    return [obj for obj in found if RANDOM.fullmatch(obj["metadata"]["name"])]
+    objects = world.kube.list(resource.kind, namespace=namespace)
+    return [obj for obj in objects if RANDOM.fullmatch(obj["metadata"]["name"])]
 
 
 def wait_until_none(world: World, what: str, found: Sequence[Resource]) -> None:
@@ -194,14 +194,14 @@ def test_the_server_judges_every_random_object_at_once(world: World, measured: M
     )
     try:
         world.create_cluster()
-        found = create(world, range(FIRST, FIRST + REQUESTS), dry_run=True)
+        answers = create(world, range(FIRST, FIRST + REQUESTS), dry_run=True)
     finally:
         remove_cluster_wide(world.plane, objects)
-    refusals = [error for _, error in found if error is not None]
+    refusals = [error for _, error in answers if error is not None]
     for error in refusals:
         assert_says_why(error)
-    assert 0 < len(refusals) < len(found) == REQUESTS * len(KINDS)
-    measured(f"random requests of each kind: {REQUESTS}; {len(refusals)} of {len(found)} refused")
+    assert 0 < len(refusals) < len(answers) == REQUESTS * len(KINDS)
+    measured(f"random requests of each kind: {REQUESTS}; {len(refusals)} of {len(answers)} refused")
 
 
 @pytest.mark.timeout(180 + 2 * COUNT, func_only=True)

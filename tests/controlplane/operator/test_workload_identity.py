@@ -36,15 +36,15 @@ def allow(world: World, account: str, *, release: str) -> None:
     """What the message says, and docs/how-to/secrets.md."""
     group = "rbac.authorization.k8s.io"
     place = {"name": f"tdcs-identity-{account}", "namespace": world.namespace}
-    one = {"apiGroups": [""], "resourceNames": [account]}
+    rule = {"apiGroups": [""], "resourceNames": [account]}
     world.kube.create(
         {
             "apiVersion": f"{group}/v1",
             "kind": "Role",
             "metadata": place,
             "rules": [
-                {**one, "resources": ["serviceaccounts"], "verbs": ["get"]},
-                {**one, "resources": ["serviceaccounts/token"], "verbs": ["create"]},
+                {**rule, "resources": ["serviceaccounts"], "verbs": ["get"]},
+                {**rule, "resources": ["serviceaccounts/token"], "verbs": ["create"]},
             ],
         }
     )
@@ -91,15 +91,15 @@ def test_tokens_are_had_of_the_account_that_the_namespace_grants_and_of_no_other
         return kube.get("Dataset", name, namespace=space)
 
     world.wait(lambda: reason_of(found("as-reader"), "Ready") == "IdentityForbidden")
-    told = message_of(found("as-reader"), "Ready")
-    assert "--resource=serviceaccounts,serviceaccounts/token --resource-name=reader" in told
-    assert f"--serviceaccount={space}:{release}-operator -n {space}" in told
+    message = message_of(found("as-reader"), "Ready")
+    assert "--resource=serviceaccounts,serviceaccounts/token --resource-name=reader" in message
+    assert f"--serviceaccount={space}:{release}-operator -n {space}" in message
 
     allow(world, "reader", release=release)
     world.wait(lambda: reason_of(found("as-reader"), "Ready") == "Ready" or bool(service.given))
     assert reason_of(found("as-other"), "Ready") == "IdentityForbidden"
-    ((_, asked), *_) = service.asked
-    assert asked["RoleSessionName"] == f"tdcs-{space}-reader"[:64]
+    ((_, form), *_) = service.asked
+    assert form["RoleSessionName"] == f"tdcs-{space}-reader"[:64]
     world.wait(lambda: found("as-reader")["status"]["state"] == "Ready")
     assert reason_of(found("as-other"), "Ready") == "IdentityForbidden"
 
@@ -110,7 +110,7 @@ def test_tokens_are_had_of_the_account_that_the_namespace_grants_and_of_no_other
     )
     world.wait(lambda: reason_of(found("as-reader"), "SourceReachable") == "IdentityForbidden")
     log = process.log.read_text()
-    for secret in (asked["WebIdentityToken"], *service.given[0].values()):
+    for secret in (form["WebIdentityToken"], *service.given[0].values()):
         assert secret not in log
         assert secret not in json.dumps(found("as-reader"))
 

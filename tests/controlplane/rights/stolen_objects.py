@@ -185,7 +185,7 @@ def thefts(own: str, release: str) -> list[tuple[Object, str]]:
     train, cache = owner("TrainingJob"), owner("CacheCluster")
     theirs, ours = metadata("default", train), metadata(own, cache)
     node = "may not use the node"
-    found = "Services and NetworkPolicies find"
+    denial = "Services and NetworkPolicies find"
     parts = [labels_of_part(release, part) for part in ("scheduler", "operator", "csi", "new")]
     takes = "take no port of their node, and add these capabilities only"
     secrets, config_maps = "Secrets of its own certificates only", "ConfigMaps of its caches only"
@@ -225,9 +225,9 @@ def thefts(own: str, release: str) -> list[tuple[Object, str]]:
         (annotated(job(theirs), APP_ARMOR), "confinement"),
         (annotated(job(ours), APP_ARMOR), "confinement"),
         (workload("DaemonSet", ours, hostPID=True), "neither the network nor the processes"),
-        *((labelled(job(ours), part), found) for part in parts),
-        (labelled(job(metadata(own, train)), parts[0]), found),
-        *((labelled(workload(kind, ours), parts[0]), found) for kind in ("StatefulSet", "DaemonSet")),
+        *((labelled(job(ours), part), denial) for part in parts),
+        (labelled(job(metadata(own, train)), parts[0]), denial),
+        *((labelled(workload(kind, ours), parts[0]), denial) for kind in ("StatefulSet", "DaemonSet")),
         *(
             (workload("StatefulSet", ours, **pod), "any other Secret")
             for pod in secret_readers("tdcs-trust-ca")

@@ -53,12 +53,12 @@ def refusal(kube: Kube, obj: Object) -> str:
 
 def dataset(world: World, uri: str, endpoint: str | None = None) -> Object:
     keys = {"secretRef": {"name": "keys"}} if uri.startswith("s3") else {}
-    given = {"options": {"endpoint": endpoint}} if endpoint else {}
+    options = {"options": {"endpoint": endpoint}} if endpoint else {}
     return {
         "apiVersion": API_VERSION,
         "kind": "Dataset",
         "metadata": {"name": "probe", "namespace": world.namespace},
-        "spec": {"source": {"uri": uri, **keys, **given}, "cacheClusterRef": {"name": world.cluster}},
+        "spec": {"source": {"uri": uri, **keys, **options}, "cacheClusterRef": {"name": world.cluster}},
     }
 
 
@@ -184,8 +184,8 @@ def test_apply_refuses_exactly_the_sources_that_the_operators_rules_refuse(
             if endpoint in {"http://0x7f.1", "http://[::ffff:8.8.8.8]"}
         ]
         assert all(
-            "is an address in an odd form: write an IPv4 address as four decimal numbers" in one
-            for one in odd
+            "is an address in an odd form: write an IPv4 address as four decimal numbers" in message
+            for message in odd
         )
 
 
@@ -250,10 +250,10 @@ def account(world: World, name: str, *rules: Object) -> Kube:
 
 def roles(world: World, *accounts: str) -> Object:
     """A job of which each role names an account."""
-    made = job(world)
-    (spec,) = made["spec"]["replicaSpecs"]
+    obj = job(world)
+    (spec,) = obj["spec"]["replicaSpecs"]
     names = ("Worker", "Chief", "Evaluator")
-    made["spec"]["replicaSpecs"] = [
+    obj["spec"]["replicaSpecs"] = [
         {
             **spec,
             "name": role,
@@ -261,13 +261,13 @@ def roles(world: World, *accounts: str) -> Object:
         }
         for role, name in zip(names, accounts, strict=False)
     ]
-    return made
+    return obj
 
 
 @pytest.mark.threat("foreign-service-account")
 def test_a_job_runs_as_no_account_that_its_author_could_not_use(world: World, release: str) -> None:
     pods = {"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}
-    one = {
+    rule = {
         "apiGroups": [""],
         "resources": ["serviceaccounts"],
         "resourceNames": ["powerful"],
@@ -276,7 +276,7 @@ def test_a_job_runs_as_no_account_that_its_author_could_not_use(world: World, re
     author, runner, user = (
         account(world, "author"),
         account(world, "runner", pods),
-        account(world, "user", one),
+        account(world, "user", rule),
     )
     words = "may not run pods as ServiceAccount powerful"
     world.wait(lambda: words in refusal(author, job(world, serviceAccountName="powerful")), deadline=30)
@@ -286,9 +286,9 @@ def test_a_job_runs_as_no_account_that_its_author_could_not_use(world: World, re
     assert "as ServiceAccount other" in refusal(user, job(world, serviceAccountName="other"))
     assert refusal(runner, job(world, serviceAccountName="powerful")) == ""
     # Roles of one job name the same account, or two.
-    both = account(world, "both", {**one, "resourceNames": ["powerful", "strong"]})
-    world.wait(lambda: refusal(both, roles(world, "powerful", "strong")) == "", deadline=30)
-    assert refusal(both, roles(world, "powerful", "powerful")) == ""
+    account_of_both = account(world, "both", {**rule, "resourceNames": ["powerful", "strong"]})
+    world.wait(lambda: refusal(account_of_both, roles(world, "powerful", "strong")) == "", deadline=30)
+    assert refusal(account_of_both, roles(world, "powerful", "powerful")) == ""
     assert words in refusal(author, roles(world, "powerful", "powerful"))
     assert "may not run pods as ServiceAccount powerful, strong" in refusal(
         user, roles(world, "powerful", "strong")
@@ -310,13 +310,13 @@ def confined(**context: object) -> Object:
 
 def asking(field: str, **request: object) -> Object:
     """A pod with a probe or a hook; kubelet makes the request from the node."""
-    asked: Object = {"port": 80, **request}
-    made = (
-        {field: {"httpGet": asked}}
+    action: Object = {"port": 80, **request}
+    container_part = (
+        {field: {"httpGet": action}}
         if field.endswith("Probe")
-        else {"lifecycle": {field: {"tcpSocket": asked}}}
+        else {"lifecycle": {field: {"tcpSocket": action}}}
     )
-    return {"containers": [{"name": "main", "image": "x", **made}]}
+    return {"containers": [{"name": "main", "image": "x", **container_part}]}
 
 
 PROBES = ("livenessProbe", "readinessProbe", "startupProbe", "postStart", "preStop")
@@ -401,8 +401,8 @@ def test_pods_of_jobs_use_no_node_unless_their_namespace_may(world: World, relea
         "seLinuxOptions": {"type": "container_t", "level": "s0:c1,c2"},
     }
     shared = {**safe, "sysctls": [{"name": "net.ipv4.tcp_fin_timeout", "value": "9"}]}
-    kept = {**confined(**safe, procMount="Default"), "securityContext": shared}
-    assert refusal(world.kube, job(world, **kept)) == ""
+    pod_spec = {**confined(**safe, procMount="Default"), "securityContext": shared}
+    assert refusal(world.kube, job(world, **pod_spec)) == ""
     for field in PROBES:
         assert refusal(world.kube, job(world, **asking(field, host=None))) == ""
     pinned = {"securityContext": {"capabilities": {"add": ["IPC_LOCK"]}}}  # as RDMA takes it
@@ -421,7 +421,7 @@ def test_fields_without_a_value_are_taken_as_a_job_takes_them(world: World, rele
     probe = {"exec": {"command": ["true"]}}
     world.wait(lambda: "nodeAccessNamespaces" in refusal(world.kube, job(world, **privileged)))
     author = account(world, "author")
-    taken: list[Object] = [
+    pod_specs: list[Object] = [
         {"volumes": None, "initContainers": None},
         {"hostNetwork": None, "hostPID": None, "hostIPC": None},
         {"serviceAccountName": None, "serviceAccount": None},
@@ -442,7 +442,7 @@ def test_fields_without_a_value_are_taken_as_a_job_takes_them(world: World, rele
             ]
         },
     ]
-    for pod in taken:
+    for pod in pod_specs:
         assert refusal(author, job(world, **pod)) == "", pod
     for hidden in (
         {**privileged, "volumes": None},
@@ -473,39 +473,39 @@ def refused_deletion(world: World, found: Object) -> str:
 
 
 def test_a_dataset_that_other_pods_read_is_deleted_on_request_only(world: World, release: str) -> None:
-    kube, found = world.kube, dataset(world, "file:///nfs/all")
-    name, namespace = found["metadata"]["name"], world.namespace
+    kube, obj = world.kube, dataset(world, "file:///nfs/all")
+    name, namespace = obj["metadata"]["name"], world.namespace
 
     def told(**status: Any) -> str:
-        written(world, found, **status)
-        return refused_deletion(world, found)
+        written(world, obj, **status)
+        return refused_deletion(world, obj)
 
     # The server takes a moment to know the policy.
     world.wait(lambda: bool(told(usedBy=["web-1", "web-2"])))
-    said = told(usedBy=["web-1", "web-2"])
-    assert "is read by pods that would not start again without it (web-1, web-2):" in said
-    assert f"kubectl annotate dataset {name} -n {namespace} tdcs.io/delete-in-use=true" in said
-    written(world, found, usedBy=None, usedElsewhere=2)
-    said = refused_deletion(world, found)
-    assert "is read by pods of 2 other namespaces with which it is shared (spec.sharedWith)" in said
-    assert "tdcs.io/delete-in-use=true" in said
-    written(world, found, usedElsewhere=None)
-    assert refused_deletion(world, found) == ""
+    message = told(usedBy=["web-1", "web-2"])
+    assert "is read by pods that would not start again without it (web-1, web-2):" in message
+    assert f"kubectl annotate dataset {name} -n {namespace} tdcs.io/delete-in-use=true" in message
+    written(world, obj, usedBy=None, usedElsewhere=2)
+    message = refused_deletion(world, obj)
+    assert "is read by pods of 2 other namespaces with which it is shared (spec.sharedWith)" in message
+    assert "tdcs.io/delete-in-use=true" in message
+    written(world, obj, usedElsewhere=None)
+    assert refused_deletion(world, obj) == ""
     assert "web-1" in told(usedBy=["web-1"])
     forced = {"metadata": {"annotations": {"tdcs.io/delete-in-use": "yes"}}}
     kube.patch("Dataset", name, forced, namespace=namespace)
-    assert refused_deletion(world, found) == ""
+    assert refused_deletion(world, obj) == ""
 
 
 def test_a_namespace_is_deleted_with_a_dataset_in_use(world: World, release: str) -> None:
     namespace = f"{world.namespace}-gone"
     world.kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
-    found = dataset(world, "file:///nfs/all")
-    found["metadata"]["namespace"] = namespace
+    obj = dataset(world, "file:///nfs/all")
+    obj["metadata"]["namespace"] = namespace
 
     def told() -> str:
-        written(world, found, usedBy=["web-1"])
-        return refused_deletion(world, found)
+        written(world, obj, usedBy=["web-1"])
+        return refused_deletion(world, obj)
 
     world.wait(lambda: bool(told()))
     world.kube.delete("Namespace", namespace)
@@ -514,8 +514,8 @@ def test_a_namespace_is_deleted_with_a_dataset_in_use(world: World, release: str
 
 def test_what_cannot_be_taken_back_or_comes_to_nothing_is_a_warning(world: World, release: str) -> None:
     """As kubectl prints it, of deletions that wait and of changes of what is being deleted."""
-    kube, found = world.kube, dataset(world, "file:///nfs/all")
-    name, namespace = found["metadata"]["name"], world.namespace
+    kube, dataset_object = world.kube, dataset(world, "file:///nfs/all")
+    name, namespace = dataset_object["metadata"]["name"], world.namespace
     cluster: Object = {
         "apiVersion": API_VERSION,
         "kind": "CacheCluster",
@@ -529,17 +529,23 @@ def test_what_cannot_be_taken_back_or_comes_to_nothing_is_a_warning(world: World
         assert refused_deletion(world, obj) == ""
         return " | ".join(kube.warnings)
 
-    world.wait(lambda: bool(warned(found, activeJobs=2)))  # the server takes a moment to know the policy
-    said = warned(found, activeJobs=2)
-    assert f"Dataset {namespace}/{name} is read by 2 TrainingJobs: its deletion cannot be taken back" in said
-    assert f"kubectl get trainingjobs -n {namespace}" in said
-    assert warned(found, activeJobs=0) == ""
-    said = warned(cluster, datasets=1)
-    assert f"CacheCluster {namespace}/{world.cluster} is the cache of 1 Dataset: its deletion cannot" in said
+    world.wait(
+        lambda: bool(warned(dataset_object, activeJobs=2))
+    )  # the server takes a moment to know the policy
+    warning = warned(dataset_object, activeJobs=2)
+    assert (
+        f"Dataset {namespace}/{name} is read by 2 TrainingJobs: its deletion cannot be taken back" in warning
+    )
+    assert f"kubectl get trainingjobs -n {namespace}" in warning
+    assert warned(dataset_object, activeJobs=0) == ""
+    warning = warned(cluster, datasets=1)
+    assert (
+        f"CacheCluster {namespace}/{world.cluster} is the cache of 1 Dataset: its deletion cannot" in warning
+    )
     assert warned(cluster) == ""
 
-    found["metadata"]["finalizers"] = ["tdcs.io/finalizer"]
-    assert warned(found) == ""
+    dataset_object["metadata"]["finalizers"] = ["tdcs.io/finalizer"]
+    assert warned(dataset_object) == ""
     kube.warnings.clear()
     kube.patch("Dataset", name, {"metadata": {"labels": {"team": "a"}}}, namespace=namespace)
     assert kube.warnings == []
@@ -563,16 +569,18 @@ def test_a_namespace_takes_no_annotation_of_the_queue_that_does_not_count(
     def annotate(value: str | None) -> str:
         """Why the value is not taken, in place of none; empty when it is."""
         try:
-            for each in (None, value):
+            for annotation_value in (None, value):
                 world.kube.patch(
-                    "Namespace", world.namespace, {"metadata": {"annotations": {annotation: each}}}
+                    "Namespace",
+                    world.namespace,
+                    {"metadata": {"annotations": {annotation: annotation_value}}},
                 )
         except KubeRequestError as error:
             return str(error)
         return ""
 
-    told = f"metadata.annotations[{annotation}]"
+    field = f"metadata.annotations[{annotation}]"
     for value in wrong:
-        eventually(lambda value=value: told in annotate(value), deadline=60)  # type: ignore[misc]
+        eventually(lambda value=value: field in annotate(value), deadline=60)  # type: ignore[misc]
     for good in (*right, None):
         assert annotate(good) == ""

@@ -56,9 +56,9 @@ def thief(world: World, release: str) -> Kube:
 @pytest.fixture
 def policies(world: World, release: str) -> Iterator[Policies]:
     """The chart's policies, which the test puts in force."""
-    made = Policies(world, release)
-    yield made
-    made.remove()
+    policies = Policies(world, release)
+    yield policies
+    policies.remove()
 
 
 class Policies:
@@ -88,8 +88,8 @@ class Policies:
     def remove(self) -> None:
         """Remove them, and wait until they hold no more: the next test's objects are theirs, too."""
         remove_cluster_wide(self._world.plane, self._objects)
-        kube, taken = self._world.kube, volume({"hostPath": {"path": "/srv"}})
-        self._world.wait(lambda: not refused(lambda: kube.create(taken, dry_run=True)))
+        kube, foreign_volume = self._world.kube, volume({"hostPath": {"path": "/srv"}})
+        self._world.wait(lambda: not refused(lambda: kube.create(foreign_volume, dry_run=True)))
 
 
 def refusal(thief: Kube, admin: Kube, obj: Object) -> str:
@@ -127,7 +127,7 @@ def test_a_stolen_token_of_the_operator_makes_only_what_the_operator_makes(
     assert [refusal(thief, world.kube, obj) for obj, _ in attempts] == [""] * len(attempts)
     policies.enforce(attempts[0][0], by=thief)
     answers = [(refusal(thief, world.kube, obj), words) for obj, words in attempts]
-    assert [found for found in answers if found[1] not in found[0]] == []
+    assert [attempt for attempt in answers if attempt[1] not in attempt[0]] == []
     # What it makes is still to be made.
     ours = metadata(world.namespace, owner("CacheCluster"))
     allowed = [
@@ -225,8 +225,8 @@ def test_a_stolen_token_deletes_changes_and_takes_over_nothing_of_others(
         assert [name for name, answer in answers.items() if "TDCS's operator" not in answer] == []
         # Of an API server that protects owners, as this one does: the operator has no right to delete these.
         for kind, name in (("Service", "stolen"), ("Dataset", "pictures")):
-            taken = refused(partial(thief.patch, kind, name, {"metadata": mine}, namespace=namespace))
-            assert "cannot set an ownerRef on a resource you can't delete" in taken
+            takeover = refused(partial(thief.patch, kind, name, {"metadata": mine}, namespace=namespace))
+            assert "cannot set an ownerRef on a resource you can't delete" in takeover
         # Finalizers are its own to write.
         for kind, name in (("CacheCluster", world.cluster), ("Dataset", "pictures")):
             thief.patch(kind, name, {"metadata": {"finalizers": ["tdcs.io/finalizer"]}}, namespace=namespace)
@@ -273,13 +273,13 @@ def test_with_given_certificates_no_pod_mounts_the_key_of_their_authority(
 ) -> None:
     ours = metadata(world.namespace, owner("CacheCluster"))
     policies.install({"trust.provider": "certManager"})
-    authority, another, own = (
+    authority, other_secret, own_pod = (
         workload("StatefulSet", ours, **secret_volume(name))
         for name in (f"{release}-trust-ca", "another-worker-trust", f"{release}-trust-worker")
     )
     world.wait(lambda: refusal(thief, world.kube, authority))
-    assert "any other Secret" in refusal(thief, world.kube, another)
-    assert refusal(thief, world.kube, own) == ""
+    assert "any other Secret" in refusal(thief, world.kube, other_secret)
+    assert refusal(thief, world.kube, own_pod) == ""
 
 
 @pytest.mark.threat("forged-status", "forged-volume", "volume-name-taken")
@@ -312,10 +312,10 @@ def test_nobody_forges_a_volume_or_a_status_in_the_operators_place(
     world.wait(lambda: "only TDCS's operator writes the status" in write(kube))
     assert "are made by TDCS's operator" in refusal(kube, kube, forged)
     # The name of another tenant's Dataset to come, which could have no volume then.
-    taken = volume({"hostPath": {"path": "/srv"}})
-    assert "are made by TDCS's operator" in refusal(kube, kube, taken)
-    taken["metadata"]["name"] = "of-another-driver"
-    assert refusal(kube, kube, taken) == ""
+    foreign_volume = volume({"hostPath": {"path": "/srv"}})
+    assert "are made by TDCS's operator" in refusal(kube, kube, foreign_volume)
+    foreign_volume["metadata"]["name"] = "of-another-driver"
+    assert refusal(kube, kube, foreign_volume) == ""
     assert write(thief) == ""
     thief.create(forged)
     name = forged["metadata"]["name"]
@@ -365,10 +365,12 @@ def test_a_bound_volume_keeps_what_the_operator_wrote_and_kubernetes_binds_it(
     uid = kube.get("Dataset", "pictures", namespace=namespace)["metadata"]["uid"]
     meta = {"name": "pictures", "namespace": namespace, "uid": uid}
     dataset: Object = {"apiVersion": API_VERSION, "kind": "Dataset", "metadata": meta}
-    made = objects.volume(dataset=dataset, storage="1Mi", attributes={"cluster": "c", "path": "/datasets/x"})
-    name = made["metadata"]["name"]
+    bound_volume = objects.volume(
+        dataset=dataset, storage="1Mi", attributes={"cluster": "c", "path": "/datasets/x"}
+    )
+    name = bound_volume["metadata"]["name"]
     policies.enforce(job(metadata("kube-system")), by=thief)
-    thief.create(made)
+    thief.create(bound_volume)
     # The operator's account makes no claims of Datasets that are not there; who makes this one does not matter.
     kube.create(objects.claim(dataset=dataset, storage="1Mi"))
 
@@ -414,8 +416,8 @@ def test_only_the_binder_of_kubernetes_writes_the_uid_of_a_claim_and_it_names_no
         """Why the binder may not write this claimRef; empty when it may. Kubernetes writes the volume's status too."""
 
         def replace() -> None:
-            found = kube.get("PersistentVolume", name)
-            binder.replace({**found, "spec": {**found["spec"], "claimRef": reference}})
+            volume_object = kube.get("PersistentVolume", name)
+            binder.replace({**volume_object, "spec": {**volume_object["spec"], "claimRef": reference}})
 
         while "has been modified" in (answer := refused(replace)):
             continue
@@ -434,8 +436,8 @@ def test_only_the_binder_of_kubernetes_writes_the_uid_of_a_claim_and_it_names_no
         # It clears all of the reference only where it has chosen the volume, which anybody's annotation says.
         assert "spec.claimRef.name" in replaced(None)
         assert "spec.claimRef.name" in replaced({"namespace": world.namespace, "name": "another"})
-        other = {"spec": {"claimRef": {"name": "another"}}}
-        assert refused(lambda: thief.patch("PersistentVolume", name, other)) == ""
+        claim_patch = {"spec": {"claimRef": {"name": "another"}}}
+        assert refused(lambda: thief.patch("PersistentVolume", name, claim_patch)) == ""
     finally:
         kube.delete("PersistentVolume", name)
 
@@ -455,15 +457,15 @@ def test_with_kueue_the_operator_creates_preloads_of_workloads_and_no_others(
         }
 
     ahead = preload(workload_of_kueue)
-    others = [preload(), preload(owner("Workload")), preload(owner("TrainingJob"))]
+    preloads = [preload(), preload(owner("Workload")), preload(owner("TrainingJob"))]
     enabled = {"kueue.enabled": True}
     rights = install_rights(kube, release=release, namespace=namespace, templates=["kueue"], values=enabled)
     try:
-        assert [refusal(thief, kube, obj) for obj in (ahead, *others)] == [""] * 4
+        assert [refusal(thief, kube, obj) for obj in (ahead, *preloads)] == [""] * 4
         policies.enforce(ahead, by=thief)  # those of a chart without Kueue
         policies.install(enabled)
         world.wait(lambda: not refusal(thief, kube, ahead))
         words = "creates none of them but Preloads that Workloads of Kueue own"
-        assert [answer for obj in others if words not in (answer := refusal(thief, kube, obj))] == []
+        assert [answer for obj in preloads if words not in (answer := refusal(thief, kube, obj))] == []
     finally:
         remove_cluster_wide(world.plane, rights)

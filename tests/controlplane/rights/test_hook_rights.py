@@ -84,10 +84,10 @@ def test_a_hook_needs_what_it_is_granted(world: World, release: str, hook: str, 
         user, rights = service_account(account, namespace=namespace), granted(objects)
 
         def unneeded() -> set[Right]:
-            made = list(world.plane.audit.calls(user=user))
-            refused = [call for call in made if call.code in {401, 403}]
+            calls = list(world.plane.audit.calls(user=user))
+            refused = [call for call in calls if call.code in {401, 403}]
             assert not refused, refused[:3]
-            return rights - {right for call in made for right in call.needed}
+            return rights - {right for call in calls for right in call.needed}
 
         # The last calls may not be in the log yet.
         eventually(lambda: not unneeded(), deadline=30, describe=lambda: str(unneeded()))

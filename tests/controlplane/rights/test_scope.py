@@ -31,22 +31,22 @@ class Namespaces:
         name = f"{home.namespace[-20:].strip('-')}-{suffix}"
         plane.kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         plane.wait_for_namespace(name)
-        made = World(plane=plane, namespace=name, nodes=home.nodes)
-        made.cluster = home.cluster
-        self.made.append(made)
-        return made
+        made_world = World(plane=plane, namespace=name, nodes=home.nodes)
+        made_world.cluster = home.cluster
+        self.made.append(made_world)
+        return made_world
 
     def clear(self) -> None:
-        for each in self.made:
-            each.clear()
-            each.kube.delete("Namespace", each.namespace)
+        for namespace_world in self.made:
+            namespace_world.clear()
+            namespace_world.kube.delete("Namespace", namespace_world.namespace)
 
 
 @pytest.fixture
 def namespaces(world: World) -> Iterator[Namespaces]:
-    made = Namespaces(world)
-    yield made
-    made.clear()
+    namespaces = Namespaces(world)
+    yield namespaces
+    namespaces.clear()
 
 
 def create_job(team: World, *, nodes_of: str) -> None:
@@ -65,8 +65,8 @@ def test_with_roles_in_its_namespaces_alone_the_operator_works_there_and_asks_fo
     world: World, namespaces: Namespaces, tmp_path: Path
 ) -> None:
     release = f"tdcs-{world.cluster}"
-    team, data, other = (namespaces.make(suffix) for suffix in ("team", "data", "other"))
-    other.create_dataset()  # before there is a policy that refuses it
+    team, data, unserved = (namespaces.make(suffix) for suffix in ("team", "data", "other"))
+    unserved.create_dataset()  # before there is a policy that refuses it
     create_job(data, nodes_of=world.namespace)  # among the Datasets' namespaces only
     served = {"dataset": [team.namespace, data.namespace], "job": [team.namespace]}
     objects = install_rights(
@@ -93,21 +93,25 @@ def test_with_roles_in_its_namespaces_alone_the_operator_works_there_and_asks_fo
             name="operator-of-namespaces",
             options=[
                 "--scope=namespaces",
-                *(f"--{kind}-namespace={name}" for kind, found in served.items() for name in found),
+                *(
+                    f"--{kind}-namespace={name}"
+                    for kind, served_names in served.items()
+                    for name in served_names
+                ),
             ],
         )
-        for each in (team, data):
-            each.create_dataset()
+        for namespace_world in (team, data):
+            namespace_world.create_dataset()
         create_job(team, nodes_of=world.namespace)
         team.wait_ready()
         team.wait(lambda: condition(team.job(), "Succeeded") == "True")
         data_state = functools.partial(data.dataset)
         data.wait(lambda: data_state().get("status", {}).get("conditions"))
         # Where it does not work, nothing becomes of objects, and kubectl apply says so.
-        assert other.dataset()["status"] == UNSEEN
+        assert unserved.dataset()["status"] == UNSEEN
         assert data.job()["status"] == UNSEEN
         with pytest.raises(KubeRequestError, match="TDCS does not work in namespace") as refused:
-            other.create_dataset("second")
+            unserved.create_dataset("second")
         assert "datasetNamespaces" in str(refused.value)
         with pytest.raises(KubeRequestError, match="jobNamespaces"):
             data.create_job("second")
@@ -130,7 +134,7 @@ def test_with_roles_in_its_namespaces_alone_the_operator_works_there_and_asks_fo
         thief = world.plane.client_as(service_account=f"{release}-operator", namespace=world.namespace)
         for kind in ("Dataset", "Job", "PersistentVolumeClaim", "Secret", "Event"):
             with pytest.raises(KubeRequestError) as error:
-                thief.list(kind, namespace=other.namespace)
+                thief.list(kind, namespace=unserved.namespace)
             assert error.value.code == 403
     finally:
         remove_cluster_wide(world.plane, objects)

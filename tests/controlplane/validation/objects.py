@@ -62,13 +62,13 @@ MAKERS = {"Dataset": dataset, "Preload": preload, "TrainingJob": training_job, "
 
 def edited(obj: Object, path: str, value: Any) -> Object:
     """A copy with the field at a dotted path set (numbers are indices); `...` removes it."""
-    found = copy.deepcopy(obj)
+    changed = copy.deepcopy(obj)
     *parents, last = [int(step) if step.isdigit() else step for step in path.split(".")]
-    target: Any = found
+    target: Any = changed
     for step in parents:
         target = target[step] if isinstance(step, int) else target.setdefault(step, {})
     if value is ...:
         del target[last]
     else:
         target[last] = value
-    return found
+    return changed

@@ -480,8 +480,8 @@ def test_a_bad_object_is_refused_with_a_sentence(
 def test_the_smallest_useful_object_is_accepted_and_filled_in(
     installed: Kube, namespace: str, kind: str
 ) -> None:
-    made = installed.create(MAKERS[kind](namespace=namespace))
-    spec = made["spec"]
+    created = installed.create(MAKERS[kind](namespace=namespace))
+    spec = created["spec"]
     if kind == "Dataset":
         assert spec["cacheClusterRef"] == {"name": "default"}
         assert spec["preload"] == {"enabled": True, "paths": [], "failedFiles": "Count"}
@@ -516,8 +516,8 @@ def test_what_is_no_duration_is_refused_with_an_example(
 
 def test_durations_of_kubernetes_are_accepted(installed: Kube, namespace: str) -> None:
     for number, duration in enumerate(("90s", "1h30m", "1.5h", "1m500ms", "0s")):
-        made = dataset(namespace=namespace, name=f"d{number}")
-        installed.create(edited(made, "spec.source.checkInterval", duration))
+        obj = dataset(namespace=namespace, name=f"d{number}")
+        installed.create(edited(obj, "spec.source.checkInterval", duration))
     with pytest.raises(KubeRequestError, match="must be at least 10s"):
         installed.create(edited(dataset(namespace=namespace), "spec.source.checkInterval", "9s"))
 
@@ -551,8 +551,8 @@ def test_what_containers_and_schedules_may_have_is_accepted(installed: Kube, nam
         " 0 3 ? * 0-6/2 ",
     )
     for number, line in enumerate(lines):
-        made = dataset(namespace=namespace, name=f"cron-{number}")
-        installed.create(edited(made, "spec.eviction", {"policy": "Timed", "schedule": line}))
+        obj = dataset(namespace=namespace, name=f"cron-{number}")
+        installed.create(edited(obj, "spec.eviction", {"policy": "Timed", "schedule": line}))
     for number, resources in enumerate(
         (
             {"limits": {"nvidia.com/gpu": 1}},

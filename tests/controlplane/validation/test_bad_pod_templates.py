@@ -238,10 +238,10 @@ def test_keys_and_limits_that_nothing_can_meet_are_refused_with_a_sentence(
 def test_a_value_out_of_its_bounds_is_refused_with_one_error(
     installed: Kube, shared_namespace: str, kind: str, path: str, value: Any
 ) -> None:
-    said = _refusal(installed, edited(MAKERS[kind](namespace=shared_namespace), path, value))
-    assert "must be " in said
-    assert "should match" not in said, "a regular expression"
-    assert "rules were not checked" not in said, "a second error that says nothing of the object"
+    message = _refusal(installed, edited(MAKERS[kind](namespace=shared_namespace), path, value))
+    assert "must be " in message
+    assert "should match" not in message, "a regular expression"
+    assert "rules were not checked" not in message, "a second error that says nothing of the object"
 
 
 @pytest.mark.parametrize(("field", "value"), GOOD_PODS)

@@ -15,6 +15,6 @@ def test_the_source_of_a_dataset_is_shown_whoever_it_is_of(installed: Kube, name
     table = installed.table("Dataset", namespace=namespace)
 
     place = [column["name"] for column in table["columnDefinitions"]].index("Source")
-    shown = {row["cells"][0]: row["cells"][place] for row in table["rows"]}
-    assert shown["own"] == "s3://bucket/prefix"
-    assert json.loads(shown["shared"]) == {"namespace": "team-a", "name": "pictures"}
+    source_by_name = {row["cells"][0]: row["cells"][place] for row in table["rows"]}
+    assert source_by_name["own"] == "s3://bucket/prefix"
+    assert json.loads(source_by_name["shared"]) == {"namespace": "team-a", "name": "pictures"}

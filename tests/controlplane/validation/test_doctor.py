@@ -18,9 +18,9 @@ def test_a_level_of_pod_security_that_refuses_a_plain_pod_is_told_before_pods_ar
     assert "a plain pod would be refused" not in doctor()
     enforced = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
     installed.patch("Namespace", namespace, enforced)
-    told = doctor()
-    assert "note: a plain pod would be refused" in told
-    assert "violates PodSecurity" in told
+    output = doctor()
+    assert "note: a plain pod would be refused" in output
+    assert "violates PodSecurity" in output
     assert not installed.list("Pod", namespace=namespace)
 
 
@@ -47,8 +47,8 @@ def test_the_operators_right_to_act_as_an_account_is_asked_before_a_dataset_is_r
     installed.create(
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {**place, "annotations": role}}
     )
-    told = doctor()
-    assert "lacks: the operator may not read and create tokens of ServiceAccount reader" in told
+    output = doctor()
+    assert "lacks: the operator may not read and create tokens of ServiceAccount reader" in output
 
     group = "rbac.authorization.k8s.io"
     rules = [

@@ -55,9 +55,9 @@ WHILE_IT_WAITS: list[tuple[str, Any]] = [
 def test_what_a_waiting_job_may_change_an_admitted_one_may_not(
     installed: Kube, namespace: str, path: str, value: Any
 ) -> None:
-    made = installed.create(training_job(namespace=namespace))
-    name = made["metadata"]["name"]
-    patch = {"spec": edited(made, path, value)["spec"]}
+    created = installed.create(training_job(namespace=namespace))
+    name = created["metadata"]["name"]
+    patch = {"spec": edited(created, path, value)["spec"]}
 
     def admitted(status: str) -> None:
         entered = {
@@ -87,10 +87,10 @@ def test_what_a_waiting_job_may_change_an_admitted_one_may_not(
 
 
 def test_a_job_that_has_promised_its_end_cannot_raise_its_deadline(installed: Kube, namespace: str) -> None:
-    wanted = training_job(namespace=namespace)
-    wanted["spec"]["runPolicy"] = {"activeDeadlineSeconds": 60}
-    made = installed.create(wanted)
-    name, moment = made["metadata"]["name"], "2026-01-01T00:00:00Z"
+    waiting_job = training_job(namespace=namespace)
+    waiting_job["spec"]["runPolicy"] = {"activeDeadlineSeconds": 60}
+    created = installed.create(waiting_job)
+    name, moment = created["metadata"]["name"], "2026-01-01T00:00:00Z"
     entered = {
         "type": "Admitted",
         "status": "True",
@@ -100,8 +100,8 @@ def test_a_job_that_has_promised_its_end_cannot_raise_its_deadline(installed: Ku
     }
 
     def status(**queue: str) -> None:
-        said = {"status": {"conditions": [entered], "queue": queue}}
-        installed.patch("TrainingJob", name, said, namespace=namespace, subresource="status")
+        status_patch = {"status": {"conditions": [entered], "queue": queue}}
+        installed.patch("TrainingJob", name, status_patch, namespace=namespace, subresource="status")
 
     def ask(deadline: int | None) -> None:
         patch = {"spec": {"runPolicy": {"activeDeadlineSeconds": deadline}}}
@@ -126,19 +126,19 @@ def test_a_job_that_has_promised_its_end_cannot_raise_its_deadline(installed: Ku
 def test_what_children_are_made_from_cannot_be_changed(
     installed: Kube, namespace: str, kind: str, path: str, value: Any, sentence: str
 ) -> None:
-    made = installed.create(MAKERS[kind](namespace=namespace))
-    changed = edited(made, path, value)
+    created = installed.create(MAKERS[kind](namespace=namespace))
+    changed = edited(created, path, value)
     with pytest.raises(KubeRequestError) as refused:
-        installed.patch(kind, made["metadata"]["name"], {"spec": changed["spec"]}, namespace=namespace)
+        installed.patch(kind, created["metadata"]["name"], {"spec": changed["spec"]}, namespace=namespace)
     assert sentence in str(refused.value)
 
 
 def test_the_path_of_a_tier_cannot_be_changed_and_its_size_can(installed: Kube, namespace: str) -> None:
-    made = installed.create(cache_cluster(namespace=namespace))["metadata"]["name"]
+    cluster_name = installed.create(cache_cluster(namespace=namespace))["metadata"]["name"]
 
     def change(**tier: str) -> None:
         patch = {"spec": {"storage": {"tiers": [tier]}}}
-        installed.patch("CacheCluster", made, patch, namespace=namespace)
+        installed.patch("CacheCluster", cluster_name, patch, namespace=namespace)
 
     change(capacity="20Gi")
     with pytest.raises(KubeRequestError, match="the path of a tier cannot be changed"):

@@ -122,8 +122,8 @@ def test_a_template_with_all_that_pods_have_is_kept_as_it_is(installed: Kube, na
     }
     job = training_job(namespace=namespace)
     role_of(job)["template"]["spec"] = pod
-    made = installed.create(job, strict=True)
-    assert role_of(made)["template"]["spec"] == pod
+    created = installed.create(job, strict=True)
+    assert role_of(created)["template"]["spec"] == pod
 
 
 REFUSED_READERS: dict[str, tuple[str, Object, str]] = {
