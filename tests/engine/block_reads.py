@@ -38,7 +38,7 @@ async def read_block(
         "mountId": _ROOT_MOUNT,
         "no_cache": True,
     }
-    found = b""
+    content = b""
     async with _call(target, "ReadBlock", identity) as call:
         await call.write(
             request_type(
@@ -49,12 +49,12 @@ async def read_block(
                 **({"open_ufs_block_options": elsewhere} if path else {}),
             )
         )
-        while len(found) < length:
+        while len(content) < length:
             piece = await call.read()
             if piece is grpc.aio.EOF:
                 break
-            found += piece.chunk.data
-    return found
+            content += piece.chunk.data
+    return content
 
 
 async def refusal(

@@ -72,12 +72,12 @@ class PodReads:
                 if self._stop.wait(0.005):
                     return
                 try:
-                    found = digest((self._volume / name).read_bytes())
+                    digest_read = digest((self._volume / name).read_bytes())
                 except OSError as error:
                     self.wrong.append(f"{name}: {error}")
                 else:
                     self.count += 1
-                    if found != expected:
+                    if digest_read != expected:
                         self.wrong.append(f"{name}: other bytes")
 
 
@@ -166,10 +166,18 @@ class ChaosWorld:
 
     def end_state(self) -> dict[str, object]:
         """What is known of the Datasets, without what depends on the time."""
-        kept = ("state", "totalFiles", "totalBytes", "cachedBytes", "physicalBytes", "mountPath", "claimName")
+        fields = (
+            "state",
+            "totalFiles",
+            "totalBytes",
+            "cachedBytes",
+            "physicalBytes",
+            "mountPath",
+            "claimName",
+        )
         return {
             name: (
-                {field: self.operator.status(name).get(field) for field in kept},
+                {field: self.operator.status(name).get(field) for field in fields},
                 self.operator.nodes(name),
             )
             for _, name in self.operator.server.store(DATASETS)
@@ -182,12 +190,12 @@ class ChaosWorld:
 
     async def read_again(self) -> dict[str, dict[str, str]]:
         """The checksums that a new pod reads of each Dataset."""
-        found = {}
+        sums_by_name = {}
         for _, name in list(self.operator.server.store(DATASETS)):
             volume = await self.bench.publish_path(self.path_of(name))
-            found[name] = await asyncio.to_thread(sums_of, volume)
+            sums_by_name[name] = await asyncio.to_thread(sums_of, volume)
             await asyncio.to_thread(self.bench.unpublish, volume)
-        return found
+        return sums_by_name
 
     def sums(self) -> dict[str, dict[str, str]]:
         """The checksums that the sources have."""

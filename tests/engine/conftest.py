@@ -75,17 +75,17 @@ def alluxio(
 @pytest.fixture
 def own_alluxio(alluxio_home: Path, tmp_path: Path) -> Iterator[Callable[..., AlluxioCluster]]:
     """Start another cluster for one test; ``workers`` and ``overrides`` as for ``AlluxioCluster``."""
-    made: list[AlluxioCluster] = []
+    clusters: list[AlluxioCluster] = []
 
     def start(**options: Mapping[str, Any]) -> AlluxioCluster:
-        folder = tmp_path / f"alluxio-{len(made)}"
+        folder = tmp_path / f"alluxio-{len(clusters)}"
         cluster = _cluster(alluxio_home, folder, random_network(), **options)
-        made.append(cluster)
+        clusters.append(cluster)
         cluster.start()
         return cluster
 
     yield start
-    for cluster in made:
+    for cluster in clusters:
         cluster.stop()
 
 

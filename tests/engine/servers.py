@@ -337,7 +337,7 @@ class FuseClient:
     def __init__(self, *, cluster: AlluxioCluster, node: str, number: int, kind: Profile) -> None:
         # The master would lend its settings to a client of another profile, which lacks them.
         alone = ["-Dalluxio.user.conf.cluster.default.enabled=false"]
-        own = [] if kind is cluster.profile_kind else alone
+        local_options = [] if kind is cluster.profile_kind else alone
         self.folder = cluster.folder / f"fuse-{node}-{number}"
         self.start_seconds = 0.0
         self._watchman: subprocess.Popen[bytes] | None = None
@@ -347,7 +347,7 @@ class FuseClient:
             log=cluster.folder / "logs" / f"fuse-{node}-{number}.log",
             env=cluster.environment(
                 role=AlluxioRole.FUSE,
-                options=[*own, *cluster.trusted(AlluxioRole.FUSE, f"fuse-{node}-{number}")],
+                options=[*local_options, *cluster.trusted(AlluxioRole.FUSE, f"fuse-{node}-{number}")],
             )
             | {
                 "ALLUXIO_PROPERTIES_FILE": str(cluster.settings(kind)),

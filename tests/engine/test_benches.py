@@ -36,10 +36,10 @@ def lines(*words: str, status: tuple[int, ...] = (0,)) -> list[dict[str, Any]]:
 
 @pytest.mark.timeout(240)
 def test_three_copies_leave_the_source_once() -> None:
-    (found,) = lines("bench/cache/agent_loading.py", "replicate", "--part=0.005")
-    assert found["files"] == 50
-    assert 1 <= found["source_ratio"] <= 1.02
-    assert found["nodes_3"]["copies_per_s"] > 0
+    (report,) = lines("bench/cache/agent_loading.py", "replicate", "--part=0.005")
+    assert report["files"] == 50
+    assert 1 <= report["source_ratio"] <= 1.02
+    assert report["nodes_3"]["copies_per_s"] > 0
 
 
 @SLOW
@@ -62,32 +62,32 @@ def _job_service_is_installed() -> None:
 @pytest.mark.usefixtures("_job_service_is_installed")
 @pytest.mark.timeout(360, func_only=True)
 def test_agents_load_next_to_alluxios_own_ways() -> None:
-    (found,) = lines("bench/cache/agent_loading.py", "one-node", "--part=0.005", "--rounds=1")
+    (report,) = lines("bench/cache/agent_loading.py", "one-node", "--part=0.005", "--rounds=1")
     ways = ("master_driven", "distributed_load", "distributed_load_batch_20")
-    assert all(found[way]["files_per_s"] > 0 for way in ways)
-    assert found["agent"]["readable_per_s"] > 0
+    assert all(report[way]["files_per_s"] > 0 for way in ways)
+    assert report["agent"]["readable_per_s"] > 0
 
 
 @SLOW
 @pytest.mark.timeout(360)
 def test_the_loader_before_the_agents_runs_next_to_them() -> None:
-    (found,) = lines("bench/cache/previous_loader.py", "--files=50")
+    (report,) = lines("bench/cache/previous_loader.py", "--files=50")
     for nodes in ("nodes_1", "nodes_3"):
-        assert all(found[loader][nodes]["files_per_s"] > 0 for loader in ("previous", "agents"))
+        assert all(report[loader][nodes]["files_per_s"] > 0 for loader in ("previous", "agents"))
 
 
 @pytest.mark.timeout(240)
 def test_no_block_passes_through_the_operators_process() -> None:
-    (found,) = lines("bench/cache/data_plane.py", "--files=100", "--size=100000", "--no-kills")
-    assert found["copies"] == 2
-    assert sum(found["socket_bytes_per_file"].values()) < 0.05 * found["size"]
+    (report,) = lines("bench/cache/data_plane.py", "--files=100", "--size=100000", "--no-kills")
+    assert report["copies"] == 2
+    assert sum(report["socket_bytes_per_file"].values()) < 0.05 * report["size"]
 
 
 @pytest.mark.timeout(240)
 def test_a_cache_that_holds_more_of_a_dataset_is_not_slower() -> None:
-    (found,) = lines("bench/remote_reads/partial_cache.py", "--files=200", "--rounds=1")
-    assert found["bar"]
-    assert found["cache_40"]["source_share"] > found["cache_60"]["source_share"]
+    (report,) = lines("bench/remote_reads/partial_cache.py", "--files=200", "--rounds=1")
+    assert report["bar"]
+    assert report["cache_40"]["source_share"] > report["cache_60"]["source_share"]
 
 
 @pytest.mark.deep(

@@ -52,28 +52,28 @@ def own(own_alluxio: Callable[[], AlluxioCluster]) -> AlluxioCluster:
 @pytest.fixture
 async def served(own: AlluxioCluster, tmp_path: Path) -> AsyncIterator[tuple[ExportCaches, AgentCluster]]:
     capacity = {LARGE: 512 * MIB, SMALL: SMALL_CAPACITY}
-    async with exports_of(own, folder=tmp_path / "manifests", capacity=capacity) as found:
-        yield found
+    async with exports_of(own, folder=tmp_path / "manifests", capacity=capacity) as caches_and_cluster:
+        yield caches_and_cluster
 
 
 @pytest.fixture
 async def cluster(served: tuple[ExportCaches, AgentCluster], s3: S3Server) -> AsyncIterator[Cluster]:
     """Controllers with the product's own rhythms."""
     caches, _ = served
-    made = Cluster(
+    cluster = Cluster(
         engine=cast(MemoryEngine, None),  # the cache is a real one
         nodes={LARGE: {"cache": "yes"}, SMALL: {"cache": "yes"}},
         settings=Settings(),
         most_wait=math.inf,
         caches=caches.seen_by,
     )
-    caches.api = made.server
-    async with made:
+    caches.api = cluster.server
+    async with cluster:
         pair = s3.credentials
-        await made.create_keys(account=pair.access_key_id, key=pair.secret_access_key)
+        await cluster.create_keys(account=pair.access_key_id, key=pair.secret_access_key)
         store = {"name": "store", "endpoints": [s3.endpoint]}
-        await made.create_cache(nodeSelector={"cache": "yes"}, sources=[store])
-        yield made
+        await cluster.create_cache(nodeSelector={"cache": "yes"}, sources=[store])
+        yield cluster
 
 
 async def create(cluster: Cluster, s3: S3Server, name: str, files: Mapping[str, bytes], **spec: Any) -> str:
@@ -90,9 +90,9 @@ async def create(cluster: Cluster, s3: S3Server, name: str, files: Mapping[str, 
 
 
 def content_of(*, small: int, large: int, seed: int) -> dict[str, bytes]:
-    made = random.Random(seed)
-    tiny = {f"tiny/{number:03d}": made.randbytes(500 + number) for number in range(small)}
-    return tiny | {f"large/{number}": made.randbytes(2 * MIB + number) for number in range(large)}
+    rng = random.Random(seed)
+    tiny = {f"tiny/{number:03d}": rng.randbytes(500 + number) for number in range(small)}
+    return tiny | {f"large/{number}": rng.randbytes(2 * MIB + number) for number in range(large)}
 
 
 def size_of(files: Mapping[str, bytes]) -> int:
@@ -201,8 +201,8 @@ async def test_a_worker_is_drained_while_the_source_is_away_and_every_byte_is_re
         await served[1].exported(place, files, LARGE)
     client = await asyncio.to_thread(own.mount_fuse, LARGE)
     for place, files in ((path, loaded), (by_jobs, read)):
-        wanted = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
-        assert await checksums(client.folder / place.lstrip("/")) == wanted
+        checksums_of_files = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+        assert await checksums(client.folder / place.lstrip("/")) == checksums_of_files
     await cluster.until(lambda: cluster.nodes() == {LARGE: size_of(loaded)}, deadline=BEHIND_OUR_BACK)
     await cluster.until(lambda: cluster.nodes("by-jobs") == {LARGE: size_of(read)}, deadline=BEHIND_OUR_BACK)
 

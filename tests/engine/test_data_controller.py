@@ -27,22 +27,22 @@ async def cluster(alluxio: AlluxioCluster, s3: S3Server, tmp_path: Path) -> Asyn
         caches,
         _,
     ):
-        made = Cluster(
+        cluster = Cluster(
             engine=cast(MemoryEngine, None),  # the cache is a real one
             nodes={LARGE: {}, SMALL: {}},
             settings=replace(QUICK, give_up_seconds=30.0, listing_seconds=60.0),
             caches=caches.seen_by,
         )
-        caches.api = made.server
-        async with made:
-            await made.create_keys()
-            await made.create_cache(
+        caches.api = cluster.server
+        async with cluster:
+            await cluster.create_keys()
+            await cluster.create_cache(
                 sourceFolders=[str(tmp_path)], sources=[{"name": "store", "endpoints": [s3.endpoint]}]
             )
-            yield made
-            for _, name in list(made.server.store(DATASETS)):
-                await made.server.delete(DATASETS, name=name, namespace="n")
-            await made.until(lambda: not made.server.store(DATASETS), deadline=120)
+            yield cluster
+            for _, name in list(cluster.server.store(DATASETS)):
+                await cluster.server.delete(DATASETS, name=name, namespace="n")
+            await cluster.until(lambda: not cluster.server.store(DATASETS), deadline=120)
 
 
 async def refreshed(cluster: Cluster, value: str) -> None:
@@ -79,9 +79,9 @@ async def test_a_folder_is_loaded_followed_compared_and_mended(
     await cluster.until(
         lambda: cluster.status("warm", resource=PRELOADS).get("state") in {"Complete", "Failed"}, deadline=120
     )
-    found = cluster.status("warm", resource=PRELOADS)
-    assert (found["state"], "failedFiles" in found) == ("Complete", False)
-    assert found["verifiedBytes"] == 2 * (1000 * (len(STRANGE) - 1) + 500)
+    preload = cluster.status("warm", resource=PRELOADS)
+    assert (preload["state"], "failedFiles" in preload) == ("Complete", False)
+    assert preload["verifiedBytes"] == 2 * (1000 * (len(STRANGE) - 1) + 500)
 
     # A block is spoiled on its disk, and so it is for Alluxio.
     contents = {bytes([number]) * 1000 for number in range(len(STRANGE))}

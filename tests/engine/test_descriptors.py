@@ -14,7 +14,7 @@ from tdcs_local import alluxio_descriptors
 @pytest.mark.threat("alluxio-rpc")
 def test_the_table_of_rights_names_every_method_of_the_jars_protos(alluxio_home: Path) -> None:
     (jar,) = (alluxio_home / "lib").glob("alluxio-core-transport-*.jar")
-    found = set()
+    methods = set()
     with zipfile.ZipFile(jar) as archive:
         for name in archive.namelist():
             if name.endswith(".proto"):
@@ -22,9 +22,9 @@ def test_the_table_of_rights_names_every_method_of_the_jars_protos(alluxio_home:
                 package = re.search(r"^package ([\w.]+);", text, re.MULTILINE)
                 for service, body in re.findall(r"^service (\w+) \{(.*?)^\}", text, re.MULTILINE | re.DOTALL):
                     assert package is not None
-                    found |= {f"{package[1]}.{service}/{m}" for m in re.findall(r"\brpc\s+(\w+)", body)}
-    assert len(found) > 100
-    assert set(alluxio_rights()) == found
+                    methods |= {f"{package[1]}.{service}/{m}" for m in re.findall(r"\brpc\s+(\w+)", body)}
+    assert len(methods) > 100
+    assert set(alluxio_rights()) == methods
 
 
 def test_the_shipped_descriptors_are_those_of_the_jars(alluxio_home: Path) -> None:

@@ -144,9 +144,10 @@ async def relayed(target: str, *, source: str) -> AsyncIterator[str]:
         passing: list[asyncio.Task[None]] = []
 
         async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            there, back = await asyncio.open_connection(host, int(port), local_addr=(source, 0))
+            upstream, back = await asyncio.open_connection(host, int(port), local_addr=(source, 0))
             passing.extend(
-                tasks.create_task(pass_on(one, other)) for one, other in ((reader, back), (there, writer))
+                tasks.create_task(pass_on(sender, receiver))
+                for sender, receiver in ((reader, back), (upstream, writer))
             )
 
         server = await asyncio.start_server(relay, "127.0.0.1", 0)
@@ -178,8 +179,8 @@ async def answer(
     try:
         await call(request_type(**request), timeout=20)
     except grpc.aio.AioRpcError as error:
-        said = f"may not call {service}/{method}" in (error.details() or "")
-        return grpc.StatusCode.PERMISSION_DENIED if said else error.code()
+        is_refused = f"may not call {service}/{method}" in (error.details() or "")
+        return grpc.StatusCode.PERMISSION_DENIED if is_refused else error.code()
     return grpc.StatusCode.OK
 
 
@@ -227,27 +228,27 @@ async def test_calls_of_strangers_and_of_other_roles_are_refused(
         "another authority": TestAuthority().identity(Role.OPERATOR, believes=believed),
         "ended": authority.identity(Role.OPERATOR, until=now() - DAY),
     }
-    found: dict[tuple[str, str], grpc.StatusCode] = {}
+    codes: dict[tuple[str, str], grpc.StatusCode] = {}
     for target, calls in (
         (cluster.target, [call[:4] for call in CALLS]),
         (worker_of(cluster), [("remove", BLOCK_WORKER, "RemoveBlock", {"block_id": 1})]),
     ):
-        for who, identity in strangers.items():
+        for caller, identity in strangers.items():
             async with channel(target, identity, authorities=believed) as to:
-                for what, service, method, request in calls:
-                    found[who, what] = await answer(to, service, method, request)
+                for call_name, service, method, request in calls:
+                    codes[caller, call_name] = await answer(to, service, method, request)
         async with grpc.aio.insecure_channel(target) as plain:
-            for what, service, method, request in calls:
-                found["plain", what] = await answer(plain, service, method, request)
+            for call_name, service, method, request in calls:
+                codes["plain", call_name] = await answer(plain, service, method, request)
     # Before any call: the connection itself is refused.
-    assert not set(found.values()) & {grpc.StatusCode.OK, grpc.StatusCode.PERMISSION_DENIED}, found
+    assert not set(codes.values()) & {grpc.StatusCode.OK, grpc.StatusCode.PERMISSION_DENIED}, codes
     for role in PROBED:
         async with channel(cluster.target, authority.identity(role), authorities=believed) as to:
-            for what, service, method, request, allowed in CALLS:
+            for call_name, service, method, request, allowed in CALLS:
                 code = await answer(to, service, method, request)
                 assert (code is grpc.StatusCode.PERMISSION_DENIED) == (role not in allowed), (
                     role,
-                    what,
+                    call_name,
                     code,
                 )
         async with channel(worker_of(cluster), authority.identity(role), authorities=believed) as to:
@@ -267,16 +268,16 @@ async def test_an_agent_changes_blocks_at_the_worker_of_its_pod_alone(
     agent = authority.identity(Role.AGENT, believes=believed)
     operator = authority.identity(Role.OPERATOR, believes=believed)
     async with relayed(worker, source=address_of_this_machine()) as elsewhere:
-        found = {}
-        for who, identity, target in (
+        codes = {}
+        for caller, identity, target in (
             ("agent of the pod", agent, worker),
             ("agent", agent, elsewhere),
             ("operator", operator, elsewhere),
         ):
             async with channel(target, identity, authorities=believed, name=host) as to:
-                found[who] = await answer(to, BLOCK_WORKER, "RemoveBlock", {"block_id": 1})
+                codes[caller] = await answer(to, BLOCK_WORKER, "RemoveBlock", {"block_id": 1})
         created = await refusal(elsewhere, "CreateLocalBlock", agent, name=host)
-    assert found == {
+    assert codes == {
         "agent of the pod": grpc.StatusCode.OK,
         "agent": grpc.StatusCode.PERMISSION_DENIED,
         "operator": grpc.StatusCode.PERMISSION_DENIED,
@@ -300,13 +301,13 @@ async def test_blocks_are_read_and_written_by_those_roles_alone_that_need_it(
         believed, worker = authority.pair.certificate, worker_of(cluster)
         for role in Role:
             identity = authority.identity(role)
-            got = await read_block(
+            reply = await read_block(
                 worker, identity, block=file.block, length=file.length, authorities=believed
             )
             if role is Role.FUSE:
-                assert got == FILES["00"], role
+                assert reply == FILES["00"], role
             else:
-                assert not isinstance(got, bytes), role
+                assert not isinstance(reply, bytes), role
                 assert await refusal(worker, "ReadBlock", identity) is grpc.StatusCode.PERMISSION_DENIED, role
             assert await refusal(worker, "WriteBlock", identity) is grpc.StatusCode.PERMISSION_DENIED, role
 
@@ -330,10 +331,10 @@ async def test_a_worker_reads_no_file_at_a_path_that_a_caller_names(
             f"{cluster.trust_folder(ONE)}/tls.key",
         )
     ):
-        got = await read_block(
+        content = await read_block(
             worker_of(cluster), identity, block=number << 24, path=path, length=30, authorities=believed
         )
-        assert isinstance(got, grpc.StatusCode), path
+        assert isinstance(content, grpc.StatusCode), path
 
 
 async def test_authority_and_certificates_change_while_everything_runs(
@@ -342,12 +343,12 @@ async def test_authority_and_certificates_change_while_everything_runs(
     """All believe both authorities, then all have certificates of the new one, then the old one is gone: no call fails,
     and at the end a certificate of the old authority counts for nothing."""
     new = TestAuthority("the next authority")
-    both = authority.pair.certificate + new.pair.certificate
-    shown = [authority.identity(Role.OPERATOR, believes=both)]
+    authorities = authority.pair.certificate + new.pair.certificate
+    identities = [authority.identity(Role.OPERATOR, believes=authorities)]
     hosts = {"master": (Role.MASTER, cluster.master_host)} | {
         node: (Role.WORKER, host) for node, host in cluster.worker_hosts.items()
     }
-    async with calling(cluster, lambda: shown[0], patience=0.1) as rpc:
+    async with calling(cluster, lambda: identities[0], patience=0.1) as rpc:
 
         def give(signing: TestAuthority, believes: bytes) -> None:
             for name, (role, host) in hosts.items():
@@ -367,17 +368,17 @@ async def test_authority_and_certificates_change_while_everything_runs(
                     codes.append(await answer(to, BLOCK_WORKER, "RemoveBlock", {"block_id": 1}))
             return grpc.StatusCode.UNAVAILABLE not in codes
 
-        give(authority, both)
+        give(authority, authorities)
         await eventually_async(lambda: served(new, authority.pair.certificate), deadline=60)
-        give(new, both)
-        shown[0] = new.identity(Role.OPERATOR, believes=both)
+        give(new, authorities)
+        identities[0] = new.identity(Role.OPERATOR, believes=authorities)
         await eventually_async(lambda: served(new, new.pair.certificate), deadline=60)
         give(new, new.pair.certificate)
-        old = authority.identity(Role.OPERATOR, believes=both)
+        old = authority.identity(Role.OPERATOR, believes=authorities)
 
         async def refused() -> bool:
             await folders(rpc)
-            async with channel(cluster.target, old, authorities=both) as to:
+            async with channel(cluster.target, old, authorities=authorities) as to:
                 code = await answer(to, FILE_SYSTEM, "ListStatus", {"path": "/"})
             return code is grpc.StatusCode.UNAVAILABLE
 
@@ -387,7 +388,7 @@ async def test_authority_and_certificates_change_while_everything_runs(
             return await live(cluster, new.identity(Role.FUSE)) == [ONE, TWO]
 
         await eventually_async(both_live, deadline=60)
-        assert end_of(shown[0].certificate) > now()
+        assert end_of(identities[0].certificate) > now()
     async with calling(cluster, lambda: authority.identity(Role.OPERATOR), patience=0.5) as stranger:
         with pytest.raises(RpcFailureError) as failure:
             await folders(stranger)

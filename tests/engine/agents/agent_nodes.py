@@ -177,10 +177,10 @@ class AgentCluster:
 
             async def there() -> bool:
                 for name, content in files.items():
-                    found = await exported.find(f"{path}/{for_alluxio(name)}")
-                    if found is None or not found.is_whole or found.length != len(content):
+                    file = await exported.find(f"{path}/{for_alluxio(name)}")
+                    if file is None or not file.is_whole or file.length != len(content):
                         return False
-                    if found.workers != set(nodes):
+                    if file.workers != set(nodes):
                         return False
                 return True
 
@@ -253,7 +253,7 @@ class ExportCaches(CachePool):
         return self
 
     def _of(self, cluster: str) -> Cache:
-        made = cache_of(
+        cache = cache_of(
             cluster,
             self._objects,
             api=self.api,
@@ -273,9 +273,9 @@ class ExportCaches(CachePool):
             master=master, has_master=lambda: has_master(objects, cluster), seconds=_SWEEP_SECONDS
         )
         exports = follow_exports(
-            cluster, objects, engine=made.engine, master=master, watch=watch, seconds=_SWEEP_SECONDS
+            cluster, objects, engine=cache.engine, master=master, watch=watch, seconds=_SWEEP_SECONDS
         )
-        return replace(made, exports=watch.view, alongside=asyncio.create_task(exports))
+        return replace(cache, exports=watch.view, alongside=asyncio.create_task(exports))
 
     async def close(self) -> None:
         """The controllers end; the agents do not."""

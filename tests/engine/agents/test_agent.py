@@ -43,8 +43,8 @@ def two_workers(home: Path, folder: Path) -> Iterator[AlluxioCluster]:
 @pytest.fixture(scope="module")
 def cluster(alluxio_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AlluxioCluster]:
     """One for the tests that leave it as it was but for datasets of their own."""
-    with two_workers(alluxio_home, tmp_path_factory.mktemp("agents") / "alluxio") as made:
-        yield made
+    with two_workers(alluxio_home, tmp_path_factory.mktemp("agents") / "alluxio") as cluster:
+        yield cluster
 
 
 @pytest.fixture
@@ -80,9 +80,9 @@ async def test_an_agent_killed_in_the_middle_goes_on_from_what_is_on_its_disk(
     version = await agents.version(bucket_of(s3, files))
     node = agents.nodes[ONE]
     await agents.give(ONE, version, bandwidth=10_000_000)
-    for kept in (2_000_000, 8_000_000):
+    for held_bytes in (2_000_000, 8_000_000):
         await eventually_async(
-            lambda kept=kept: agents.mount(ONE, version).held_bytes > kept,  # type: ignore[misc]
+            lambda kept=held_bytes: agents.mount(ONE, version).held_bytes > kept,  # type: ignore[misc]
             deadline=60,
             describe=agents.describe,
         )
@@ -90,7 +90,7 @@ async def test_an_agent_killed_in_the_middle_goes_on_from_what_is_on_its_disk(
         await eventually_async(lambda: agents.state(ONE) is None, deadline=30)
         await asyncio.to_thread(node.process.start)
         await eventually_async(
-            lambda kept=kept: agents.mount(ONE, version).held_bytes > kept,  # type: ignore[misc]
+            lambda kept=held_bytes: agents.mount(ONE, version).held_bytes > kept,  # type: ignore[misc]
             deadline=30,
             describe=agents.describe,
         )

@@ -53,26 +53,30 @@ async def test_a_disk_that_a_foreigner_fills_is_waited_for_and_what_is_held_can_
     version = folder_version(fill(tmp_path / "source", FILES), store=tmp_path / "manifests")
     foreign = tier / "foreign"
     foreign.write_bytes(bytes(SIZE - SLACK_BYTES - 10_000_000))
-    async with running_agent(tier) as one:
-        one.give(version.assignment(), manifests=version)
+    async with running_agent(tier) as agent:
+        agent.give(version.assignment(), manifests=version)
         await eventually_async(
-            lambda: [each.code for each in one.mount().failed] == ["NoRoom"], deadline=30, describe=str(one)
+            lambda: [failure.code for failure in agent.mount().failed] == ["NoRoom"],
+            deadline=30,
+            describe=str(agent),
         )
-        assert 0 < one.mount().held_bytes <= 10_000_000
-        assert one.agent.disk.free_bytes() >= SLACK_BYTES
+        assert 0 < agent.mount().held_bytes <= 10_000_000
+        assert agent.agent.disk.free_bytes() >= SLACK_BYTES
 
         filled(tier / "more")
         part = Part(name="Dataset a/b", slots=NO_SLOTS)
-        one.give(version.assignment(version=2, parts=(part,), drop=ALL_SLOTS))
-        await eventually_async(lambda: one.mount().held_bytes == 0, deadline=30)
-        assert one.agent.room.used == 0
+        agent.give(version.assignment(version=2, parts=(part,), drop=ALL_SLOTS))
+        await eventually_async(lambda: agent.mount().held_bytes == 0, deadline=30)
+        assert agent.agent.room.used == 0
 
         filled(tier / "all")
-        one.give(version.assignment(version=3))
-        await eventually_async(lambda: [each.code for each in one.mount().failed] == ["NoRoom"], deadline=30)
+        agent.give(version.assignment(version=3))
+        await eventually_async(
+            lambda: [failure.code for failure in agent.mount().failed] == ["NoRoom"], deadline=30
+        )
         for file in (foreign, tier / "more", tier / "all"):
             file.unlink()
-        await one.holds(version, deadline=30)
-        await eventually_async(lambda: not one.mount().failed, deadline=10)
-        assert one.content(version) == FILES
-        assert not list(one.disk.partial.iterdir())
+        await agent.holds(version, deadline=30)
+        await eventually_async(lambda: not agent.mount().failed, deadline=10)
+        assert agent.content(version) == FILES
+        assert not list(agent.disk.partial.iterdir())

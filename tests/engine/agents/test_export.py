@@ -31,16 +31,16 @@ FILES |= {f"train/{number:03}.bin": os.urandom(20_000) for number in range(60)}
 
 @pytest.fixture
 async def agents(alluxio_home: Path, tmp_path: Path) -> AsyncIterator[AgentCluster]:
-    with two_workers(alluxio_home, tmp_path / "alluxio") as made:
-        async with agents_of(made, folder=tmp_path / "manifests", capacity=CAPACITY) as agents:
+    with two_workers(alluxio_home, tmp_path / "alluxio") as cluster:
+        async with agents_of(cluster, folder=tmp_path / "manifests", capacity=CAPACITY) as agents:
             yield agents
 
 
 def all_right(agent: AgentProcess, version: Version, files: Mapping[str, bytes]) -> bool:
     """Whether an agent gives every file of a version, of one block each, right to the byte."""
     manifest = version.manifest
-    found = read_by_wire(agent, manifest, range(manifest.blocks))
-    return found == {
+    contents = read_by_wire(agent, manifest, range(manifest.blocks))
+    return contents == {
         block: files[manifest.file_path(manifest.file_of(block)).decode()] for block in range(manifest.blocks)
     }
 
@@ -72,11 +72,11 @@ def reading(agent: AgentProcess, version: Version, files: Mapping[str, bytes]) -
 async def test_alluxio_is_told_of_what_agents_hold_and_its_journal_may_be_lost_under_load(
     agents: AgentCluster, s3: S3Server
 ) -> None:
-    cluster, one, two = agents.cluster, agents.nodes[ONE], agents.nodes[TWO]
+    cluster, first, second = agents.cluster, agents.nodes[ONE], agents.nodes[TWO]
     version = await agents.version(bucket_of(s3, FILES))
     path = version.manifest.path
-    await agents.give(ONE, version, peers=[two.peer()])
-    await agents.give(TWO, version, origin=NO_SLOTS, source=None, peers=[one.peer()])
+    await agents.give(ONE, version, peers=[second.peer()])
+    await agents.give(TWO, version, origin=NO_SLOTS, source=None, peers=[first.peer()])
     for node in (ONE, TWO):
         await agents.holds(node, version)
 
@@ -90,16 +90,16 @@ async def test_alluxio_is_told_of_what_agents_hold_and_its_journal_may_be_lost_u
         client = await asyncio.to_thread(cluster.mount_fuse, ONE)
 
         # The master is killed and its disk deleted, and a node's pod starts anew before there is another one.
-        with reading(two, version, FILES) as reads:
+        with reading(second, version, FILES) as reads:
             await asyncio.to_thread(cluster.master.kill)
-            for process in (one.process, cluster.workers[ONE]):
+            for process in (first.process, cluster.workers[ONE]):
                 await asyncio.to_thread(process.kill)
             await asyncio.to_thread(shutil.rmtree, cluster.folder / "master")
-            await one.prepare()
+            await first.prepare()
             cluster.workers[ONE].launch()
-            await asyncio.to_thread(one.process.start)
+            await asyncio.to_thread(first.process.start)
             await eventually_async(lambda: agents.state(ONE) is not None, deadline=60)
-            assert all_right(one, version, FILES)
+            assert all_right(first, version, FILES)
             await agents.give(ONE, version, source=None)
             await asyncio.to_thread(cluster.master.start)
             await agents.exported(path, FILES, ONE, TWO)
@@ -122,7 +122,7 @@ async def test_alluxio_is_told_of_what_agents_hold_and_its_journal_may_be_lost_u
         paths = {f"{path}/{for_alluxio(name)}" for name in FILES}
 
         async def emptied() -> bool:
-            return {each async for each in sweep.without_places(path)} == paths
+            return {file async for file in sweep.without_places(path)} == paths
 
         await eventually_async(emptied, deadline=120, describe=agents.describe)
         assert not cluster.block_files(ONE)

@@ -92,18 +92,18 @@ class Release:
     def mount(self) -> None:
         """Bring Secrets into the folders of the pods, each by one exchange of a link, as kubelet does."""
         for name, folder in self.folders.items():
-            found, link = self.secret(name), folder / "..data"
+            secret_data, link = self.secret(name), folder / "..data"
             present = link / "tls.crt"
-            if present.exists() and present.read_bytes() == found["tls.crt"]:
+            if present.exists() and present.read_bytes() == secret_data["tls.crt"]:
                 continue
             version = folder / f"..{time.monotonic_ns()}"
             version.mkdir()
-            for key, content in found.items():
+            for key, content in secret_data.items():
                 (version / key).write_bytes(content)
             new = folder / "..new"
             new.symlink_to(version.name)
             new.rename(link)
-            for key in found:
+            for key in secret_data:
                 (folder / key).unlink(missing_ok=True)
                 (folder / key).symlink_to(Path("..data") / key)
 
@@ -143,7 +143,7 @@ async def run_worker(agent: AgentNode, worker: Process) -> None:
 @asynccontextmanager
 async def in_background(*work: Coroutine[Any, Any, object]) -> AsyncIterator[None]:
     """While the body runs, these run as well; the failure of one of them is the body's."""
-    tasks = [asyncio.create_task(one) for one in work]
+    tasks = [asyncio.create_task(coroutine) for coroutine in work]
     try:
         yield
         for task in tasks:
@@ -177,19 +177,19 @@ async def test_a_cluster_that_was_off_for_100_days_is_ready_by_itself_in_five_mi
         overrides={},
         authority=TestAuthority(),  # its certificates are replaced before anything starts
     )
-    shown: list[Certificates] = []
-    master = Rpc(target=cluster.target, patience=0.5, identify=lambda: shown[-1].identify())
+    identities: list[Certificates] = []
+    master = Rpc(target=cluster.target, patience=0.5, identify=lambda: identities[-1].identify())
     exports = ExportSweep(master=master, root=names.ENGINE_DATASETS_ROOT, mounts=nothing)
     agents = AgentCluster(
         cluster=cluster,
         folder=tmp_path / "manifests",
         capacity=CAPACITY,
-        identify=lambda: shown[-1].identify(),
+        identify=lambda: identities[-1].identify(),
     )
     release = Release(cluster, agents)
     before = release.operator(ago=100 * DAY)
     await before.provide(owner=OWNER, subjects=release.subjects)
-    shown.append(before)
+    identities.append(before)
     release.mount()
     assert all(end_of(release.secret(name)["tls.crt"]) < now() - 9 * DAY for name in release.subjects)
     agent = agents.nodes[NODE]
@@ -209,7 +209,7 @@ async def test_a_cluster_that_was_off_for_100_days_is_ready_by_itself_in_five_mi
             assert refused.value.distrusted
             begin = time.monotonic()
             operator = release.operator()
-            shown.append(operator)
+            identities.append(operator)
             async with in_background(release.keep(operator), release.mount_changed()):
                 await eventually_async(
                     live, deadline=READY_SECONDS, describe=lambda: str(cluster.logs())[-3000:]

@@ -18,18 +18,18 @@ _MARK = b"@@@@@@@@"
 
 def template() -> bytes:
     """A page as Amazon writes it, with a mark where its number comes."""
-    one = (
+    row = (
         b"<Contents><Key>train/@@@@@@@@/%04d.jpg</Key><LastModified>2024-01-01T00:00:00.000Z</LastModified>"
         b"<ETag>&quot;d41d8cd98f00b204e9800998ecf8427e&quot;</ETag><Size>100000</Size>"
         b"<StorageClass>STANDARD</StorageClass></Contents>"
     )
-    return b"".join(one % number for number in range(PAGE))
+    return b"".join(row % number for number in range(PAGE))
 
 
 def serve(host: str, names: int, *, port: int = 0) -> None:
     """Serve until the process is killed; without a port, at one that is free."""
     page, pages = template(), -(-names // PAGE)
-    asked = {"pages": 0, "others": 0}
+    counts = {"pages": 0, "others": 0}
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -38,9 +38,9 @@ def serve(host: str, names: int, *, port: int = 0) -> None:
             parts = urlsplit(self.path)
             query = parse_qs(parts.query)
             if parts.path == ASKED:
-                self.answer(b"%d %d" % (asked["pages"], asked["others"]))
+                self.answer(b"%d %d" % (counts["pages"], counts["others"]))
                 return
-            asked["pages" if "list-type" in query else "others"] += 1
+            counts["pages" if "list-type" in query else "others"] += 1
             number = int(query.get("continuation-token", ["0"])[0])
             more = number + 1 < pages
             token = b"<NextContinuationToken>%d</NextContinuationToken>" % (number + 1) if more else b""
@@ -52,7 +52,7 @@ def serve(host: str, names: int, *, port: int = 0) -> None:
             )
 
         def do_HEAD(self) -> None:
-            asked["others"] += 1
+            counts["others"] += 1
             self.answer(b"")
 
         def answer(self, body: bytes) -> None:

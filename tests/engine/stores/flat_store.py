@@ -79,15 +79,15 @@ class _Handler(BaseHTTPRequestHandler):
         self._answers.requests.append(f"{self.command} {self.path}")
         self._answers.headers.append(self.headers)
         if self._answers.redirection is not None:
-            status, there = self._answers.redirection
-            self._send(status, b"", with_body=False, location=f"{there}{self.path}")
+            status, redirection = self._answers.redirection
+            self._send(status, b"", with_body=False, location=f"{redirection}{self.path}")
             return
         parts = urlsplit(self.path)
         key = unquote(parts.path).lstrip("/").partition("/")[2]
         if not key:
-            asked = dict(parse_qsl(parts.query, keep_blank_values=True))
+            query = dict(parse_qsl(parts.query, keep_blank_values=True))
             self._send(
-                200, self._listing(asked.get("prefix", ""), asked.get("delimiter", "")), with_body=with_body
+                200, self._listing(query.get("prefix", ""), query.get("delimiter", "")), with_body=with_body
             )
         elif key in self._objects:
             self._send(200, b"x" * self._objects[key], with_body=with_body)
@@ -123,6 +123,8 @@ class _Handler(BaseHTTPRequestHandler):
             f"<Size>{self._objects[key]}</Size></Contents>"
             for key in keys
         )
-        folders = (f"<CommonPrefixes><Prefix>{escape(each)}</Prefix></CommonPrefixes>" for each in prefixes)
+        folders = (
+            f"<CommonPrefixes><Prefix>{escape(prefix)}</Prefix></CommonPrefixes>" for prefix in prefixes
+        )
         text = "".join((*files, *folders))
         return f"<ListBucketResult><IsTruncated>false</IsTruncated>{text}</ListBucketResult>".encode()

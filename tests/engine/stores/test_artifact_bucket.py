@@ -64,9 +64,9 @@ def artifact(folder: Path, content: bytes, *, key: str = "a" * 40) -> tuple[Mani
 
 def store(s3: S3Server, bucket: str) -> BucketStore:
     s3.make_bucket(bucket)
-    found = open_store(f"s3://{bucket}/models", endpoint=s3.endpoint)
-    assert isinstance(found, BucketStore)
-    return found
+    store = open_store(f"s3://{bucket}/models", endpoint=s3.endpoint)
+    assert isinstance(store, BucketStore)
+    return store
 
 
 def test_an_artifact_in_a_bucket_is_found_once_it_is_whole(s3: S3Server, tmp_path: Path) -> None:
@@ -74,9 +74,9 @@ def test_an_artifact_in_a_bucket_is_found_once_it_is_whole(s3: S3Server, tmp_pat
     manifest, files = artifact(tmp_path / "a", b"1")
     assert bucket.find(manifest.key) is None
     assert bucket.publish(manifest, files)
-    found = bucket.find(manifest.key)
-    assert found is not None
-    assert found.library == manifest.library
+    artifact_found = bucket.find(manifest.key)
+    assert artifact_found is not None
+    assert artifact_found.library == manifest.library
     folder = s3.folder_of("artifacts-whole") / "models" / manifest.key
     assert sorted(path.name for path in folder.iterdir()) == sorted([*files, "manifest.json"])
     (folder / manifest.parameters.name).unlink()
@@ -85,16 +85,16 @@ def test_an_artifact_in_a_bucket_is_found_once_it_is_whole(s3: S3Server, tmp_pat
 
 def test_two_writers_of_one_key_leave_one_whole_artifact(s3: S3Server, tmp_path: Path) -> None:
     bucket = store(s3, "artifacts-race")
-    made = [artifact(tmp_path / str(number), str(number).encode()) for number in range(6)]
-    threads = [threading.Thread(target=bucket.publish, args=each) for each in made]
+    artifacts = [artifact(tmp_path / str(number), str(number).encode()) for number in range(6)]
+    threads = [threading.Thread(target=bucket.publish, args=arguments) for arguments in artifacts]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(timeout=60)
-    found = bucket.find("a" * 40)
-    assert found is not None
-    folder = s3.folder_of("artifacts-race") / "models" / found.key
-    for spec in (found.library, found.parameters):
+    artifact_found = bucket.find("a" * 40)
+    assert artifact_found is not None
+    folder = s3.folder_of("artifacts-race") / "models" / artifact_found.key
+    for spec in (artifact_found.library, artifact_found.parameters):
         assert hashlib.sha256((folder / spec.name).read_bytes()).hexdigest() == spec.sha256
 
 

@@ -48,8 +48,8 @@ def countless(network: str) -> Iterator[str]:
 
 def asked(endpoint: str) -> tuple[int, int]:
     """How often a store was asked for pages of names, and for anything else."""
-    pages, others = urllib3.request("GET", endpoint + countless_store.ASKED).data.split()
-    return int(pages), int(others)
+    pages, other_calls = urllib3.request("GET", endpoint + countless_store.ASKED).data.split()
+    return int(pages), int(other_calls)
 
 
 def resident() -> int:
@@ -60,16 +60,16 @@ def resident() -> int:
 @asynccontextmanager
 async def most_memory() -> AsyncIterator[list[int]]:
     """While the body runs, how much memory this process has beyond what it had; the largest is the last item."""
-    found, begin = [0], resident()
+    peaks, begin = [0], resident()
 
     async def look() -> None:
         while True:
-            found.append(max(found[-1], resident() - begin))
+            peaks.append(max(peaks[-1], resident() - begin))
             await asyncio.sleep(0.02)
 
     looking = asyncio.create_task(look())
     try:
-        yield found
+        yield peaks
     finally:
         looking.cancel()
 
@@ -81,14 +81,14 @@ async def controllers(alluxio: AlluxioCluster, tmp_path: Path) -> AsyncIterator[
         caches,
         _,
     ):
-        made = Cluster(
+        controllers = Cluster(
             engine=cast(MemoryEngine, None),  # the cache is a real one
             nodes={LARGE: {}, SMALL: {}},
             settings=replace(QUICK, listing_seconds=300.0),
             caches=caches.seen_by,
         )
-        caches.api = made.server
-        async with made as cluster:
+        caches.api = controllers.server
+        async with controllers as cluster:
             yield cluster
             for _, name in list(cluster.server.store(DATASETS)):
                 await cluster.server.delete(DATASETS, name=name, namespace="n")
@@ -136,10 +136,10 @@ async def test_five_million_names_that_are_not_allowed_cost_the_operator_nothing
             await cluster.until(
                 lambda: cluster.condition("Ready", "many").get("reason") == "LimitExceeded", deadline=300
             )
-        pages, others = asked(countless)
+        pages, other_calls = asked(countless)
         assert "spec.limits.files" in cluster.condition("Ready", "many")["message"]
         assert not cluster.server.store(PERSISTENT_VOLUMES)
-        assert others == 0  # Alluxio asks for more than pages
+        assert other_calls == 0  # Alluxio asks for more than pages
         measured(
             f"{NAMES:,} names, limit {limits['files']:,}: {pages:,} pages read, "
             f"operator +{memory[-1] / MIB:.1f} MiB"

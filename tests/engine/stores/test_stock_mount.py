@@ -53,4 +53,4 @@ def mount(request: Request) -> None:
 
 
 def read(folder: Path) -> dict[str, bytes]:
-    return {each.name: each.read_bytes() for each in folder.iterdir()}
+    return {file.name: file.read_bytes() for file in folder.iterdir()}

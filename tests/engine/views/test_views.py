@@ -105,11 +105,11 @@ async def test_files_elsewhere_are_back_in_a_running_pod_after_the_client_was_ki
     await bench.place(dataset, blocks[::2], worker=HERE)
     await bench.place(dataset, blocks[1::2], worker=ELSEWHERE)
     volume = await bench.publish(dataset)
-    here = native(volume)
-    assert 0 < len(here) < len(dataset.sums)
+    native_files = native(volume)
+    assert 0 < len(native_files) < len(dataset.sums)
     assert await asyncio.to_thread(sums_of, volume) == dataset.sums
-    local = max(here - {"zero"}, key=lambda name: name.startswith("train/"))
-    remote = max(set(dataset.sums) - here, key=lambda name: name.startswith("train/"))
+    local = max(native_files - {"zero"}, key=lambda name: name.startswith("train/"))
+    remote = max(set(dataset.sums) - native_files, key=lambda name: name.startswith("train/"))
 
     with reading(volume, local, dataset.sums[local]) as wrong:
         begin = time.monotonic()

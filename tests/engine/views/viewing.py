@@ -148,8 +148,8 @@ class OtherAgent:
     @property
     def table(self) -> HolderTable:
         """Who holds what, as the operator says it."""
-        there = Holder(node=ELSEWHERE, address=self.address, present=ALL_SLOTS, reads_source=True)
-        return HolderTable(holders=(OWN_AGENT, there), revision=1)
+        holder = Holder(node=ELSEWHERE, address=self.address, present=ALL_SLOTS, reads_source=True)
+        return HolderTable(holders=(OWN_AGENT, holder), revision=1)
 
 
 @dataclass
@@ -192,9 +192,9 @@ class Bench:
         """What is mounted, as the operator says it."""
         while self.silent.is_set():
             time.sleep(0.05)
-        known = request.path == f"{MOUNTS_PATH}{CLUSTER}"
-        body = msgspec.msgpack.encode(ClusterMounts(versions=dict(self.published))) if known else b""
-        request.send_response(200 if known else 404)
+        is_known_path = request.path == f"{MOUNTS_PATH}{CLUSTER}"
+        body = msgspec.msgpack.encode(ClusterMounts(versions=dict(self.published))) if is_known_path else b""
+        request.send_response(200 if is_known_path else 404)
         request.send_header("Content-Length", str(len(body)))
         request.end_headers()
         request.wfile.write(body)
@@ -249,7 +249,7 @@ class Bench:
         if source.uri.startswith("file://"):
             root = self._root(source)
             builder = ManifestBuilder(path=path, source=source.uri, cut=CUT)
-            builder.add_listed(_found(root, each) for each in root.rglob("*") if each.is_file())
+            builder.add_listed(_found(root, file) for file in root.rglob("*") if file.is_file())
             self.published[path] = folder.write(builder)
         else:
             listed = await list_source(source=source, path=path, folder=folder, cut=CUT)
@@ -306,8 +306,8 @@ class Bench:
             dies_with_us("unshare", "--mount", f"--propagation={propagation}", "sleep", "infinity")
         )
         self.pods.append(pod)
-        own = os.readlink("/proc/self/ns/mnt")
-        eventually(lambda: os.readlink(f"/proc/{pod.pid}/ns/mnt") != own, deadline=60)
+        own_namespace = os.readlink("/proc/self/ns/mnt")
+        eventually(lambda: os.readlink(f"/proc/{pod.pid}/ns/mnt") != own_namespace, deadline=60)
         return pod
 
     async def publish(self, dataset: Dataset) -> Path:
@@ -328,11 +328,11 @@ class Bench:
     def _say_who_holds(self, path: str) -> None:
         """What the operator's answer becomes, for each version of a mount that is registered with the client."""
         table = self.tables(path) if self.tables is not None else self.others[path].table
-        own = self.client.own
-        for name in own.registered.names():
-            registration = own.registered.read(name)
+        registry = self.client.own
+        for name in registry.registered.names():
+            registration = registry.registered.read(name)
             if registration is not None and registration.path == path:
-                write_atomically(own.holders / name, msgspec.msgpack.encode(table))
+                write_atomically(registry.holders / name, msgspec.msgpack.encode(table))
 
     def start_secluded(self, volume: Path) -> Path:
         """Another container of a pod, which sees nothing that is mounted from now on; its view of the volume."""
@@ -373,9 +373,9 @@ class Bench:
 
 def _found(root: Path, file: Path) -> tuple[bytes, int, bytes]:
     """A file of a folder, as agents list it."""
-    found = file.stat()
-    tag = f"mtime-ms:{found.st_mtime_ns // 1_000_000}"
-    return os.fsencode(file.relative_to(root)), found.st_size, tag.encode()
+    status = file.stat()
+    tag = f"mtime-ms:{status.st_mtime_ns // 1_000_000}"
+    return os.fsencode(file.relative_to(root)), status.st_size, tag.encode()
 
 
 def _target(volume: Path) -> Path:
@@ -385,12 +385,12 @@ def _target(volume: Path) -> Path:
 
 def sums_of(volume: Path) -> dict[str, str]:
     """Checksums of all files below a folder."""
-    found = {}
+    sums = {}
     for folder, _, files in os.walk(volume):
         for name in files:
             path = Path(folder) / name
-            found[str(path.relative_to(volume))] = digest(path.read_bytes())
-    return found
+            sums[str(path.relative_to(volume))] = digest(path.read_bytes())
+    return sums
 
 
 def contents(*, small: int, large: bool = False) -> dict[str, bytes]:
@@ -429,9 +429,11 @@ def reading(volume: Path, name: str, expected: str) -> Iterator[list[str]]:
 def native(volume: Path) -> set[str]:
     """The files that are links to blocks, or empty."""
     paths = [Path(folder) / name for folder, _, files in os.walk(volume) for name in files]
-    found = {path: path.stat() for path in paths}
+    statuses = {path: path.stat() for path in paths}
     return {
-        str(path.relative_to(volume)) for path, one in found.items() if one.st_nlink >= 2 or not one.st_size
+        str(path.relative_to(volume))
+        for path, status in statuses.items()
+        if status.st_nlink >= 2 or not status.st_size
     }
 
 
