@@ -9,8 +9,8 @@ def refused_folder(
 ) -> SourceError:
     """Why what a node has counted is not all that is there."""
     if found.cut_off and not found.failure:
-        so_far = f"node {node} has seen {found.files} of them"
-        return _slow_folder(source, f"{so_far} after {seconds:.0f} s, and there are more", path=path)
+        count_so_far = f"node {node} has seen {found.files} of them"
+        return _slow_folder(source, f"{count_so_far} after {seconds:.0f} s, and there are more", path=path)
     return SourceError(
         attempted=f"count the files of {source.uri}",
         reason=f"{found.failure} (node {node})",

@@ -175,6 +175,6 @@ def test_wanted_bytes_add_workers_and_their_end_takes_them_away_by_a_drain(
         "Dataset", "pictures", {"spec": {"eviction": {"policy": "LRU"}}}, namespace=world.namespace
     )
     world.wait(lambda: len(worker_nodes(world)) == 1)  # idle data keeps no worker
-    scaled = world.kube.get("HorizontalPodAutoscaler", world.cluster, namespace=world.namespace)
-    assert condition_of(scaled, "ScalingActive")["status"] == "True"
+    autoscaler_object = world.kube.get("HorizontalPodAutoscaler", world.cluster, namespace=world.namespace)
+    assert condition_of(autoscaler_object, "ScalingActive")["status"] == "True"
     assert world.engine.source_bytes_read == TOTAL

@@ -187,7 +187,9 @@ def test_a_real_autoscaler_shrinks_the_cache_by_a_drain(world: World) -> None:
         world.wait(lambda: len(worker_nodes(world)) == 1)
         (last_node,) = worker_nodes(world)
         world.wait(lambda: nodes_of(world.dataset()) == {last_node: TOTAL})
-        scaled = world.kube.get("HorizontalPodAutoscaler", world.cluster, namespace=world.namespace)
-        assert condition_of(scaled, "AbleToScale")["status"] == "True"
+        autoscaler_object = world.kube.get(
+            "HorizontalPodAutoscaler", world.cluster, namespace=world.namespace
+        )
+        assert condition_of(autoscaler_object, "AbleToScale")["status"] == "True"
         assert cluster_of(world)["spec"]["replicas"] == 1
     assert world.engine.source_bytes_read == TOTAL

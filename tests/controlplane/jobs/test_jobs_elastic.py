@@ -106,8 +106,10 @@ def test_workers_that_no_node_takes_in_time_are_given_back_and_the_job_runs_on(j
             for number, node in enumerate(jobs.nodes):
                 free = 4 - sum(pod["spec"].get("nodeName") == node for pod in jobs.pods())
                 if free:
-                    bound = {"nodeName": node}
-                    pod = gpu_pod(name=f"s-{number}", namespace=jobs.namespace, gpus=free, cpus=1, spec=bound)
+                    bound_spec = {"nodeName": node}
+                    pod = gpu_pod(
+                        name=f"s-{number}", namespace=jobs.namespace, gpus=free, cpus=1, spec=bound_spec
+                    )
                     jobs.kube.create(pod)
         jobs.wait(lambda: len(jobs.pods()) == 3)
         assert {pod["metadata"]["uid"] for pod in jobs.pods()} == runs

@@ -34,12 +34,12 @@ LIMIT = 2.0
 def loose_definition() -> dict[str, object]:
     """The definition of TrainingJobs as an older one may have been: it looks into no template."""
     definition = yaml.safe_load((CHECKOUT / "crds" / "tdcs.io_trainingjobs.yaml").read_text())
-    copied = copy.deepcopy(definition)
-    spec = copied["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    definition_copy = copy.deepcopy(definition)
+    spec = definition_copy["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     loose = {"type": "array", "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     spec["properties"]["replicaSpecs"] = loose
     spec.pop("x-kubernetes-validations")
-    return dict(copied)
+    return dict(definition_copy)
 
 
 def created(jobs: JobWorld, name: str, role: Object) -> bool:

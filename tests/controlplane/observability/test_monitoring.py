@@ -229,8 +229,8 @@ def test_a_real_prometheus_has_series_for_every_expression_of_dashboard_alerts_a
     assert not [expression for expression in silent.values() if "$" in expression]
 
     def ask() -> None:
-        for answered in [query for query, expression in silent.items() if prometheus.ask(expression)]:
-            del silent[answered]
+        for answered_query in [query for query, expression in silent.items() if prometheus.ask(expression)]:
+            del silent[answered_query]
 
     def loaded() -> bool:
         ask()  # some have a series for as long as a load lasts

@@ -65,8 +65,8 @@ def test_with_roles_in_its_namespaces_alone_the_operator_works_there_and_asks_fo
     world: World, namespaces: Namespaces, tmp_path: Path
 ) -> None:
     release = f"tdcs-{world.cluster}"
-    team, data, unserved = (namespaces.make(suffix) for suffix in ("team", "data", "other"))
-    unserved.create_dataset()  # before there is a policy that refuses it
+    team, data, unserved_world = (namespaces.make(suffix) for suffix in ("team", "data", "other"))
+    unserved_world.create_dataset()  # before there is a policy that refuses it
     create_job(data, nodes_of=world.namespace)  # among the Datasets' namespaces only
     served = {"dataset": [team.namespace, data.namespace], "job": [team.namespace]}
     objects = install_rights(
@@ -108,10 +108,10 @@ def test_with_roles_in_its_namespaces_alone_the_operator_works_there_and_asks_fo
         data_state = functools.partial(data.dataset)
         data.wait(lambda: data_state().get("status", {}).get("conditions"))
         # Where it does not work, nothing becomes of objects, and kubectl apply says so.
-        assert unserved.dataset()["status"] == UNSEEN
+        assert unserved_world.dataset()["status"] == UNSEEN
         assert data.job()["status"] == UNSEEN
         with pytest.raises(KubeRequestError, match="TDCS does not work in namespace") as refused:
-            unserved.create_dataset("second")
+            unserved_world.create_dataset("second")
         assert "datasetNamespaces" in str(refused.value)
         with pytest.raises(KubeRequestError, match="jobNamespaces"):
             data.create_job("second")
@@ -134,7 +134,7 @@ def test_with_roles_in_its_namespaces_alone_the_operator_works_there_and_asks_fo
         thief = world.plane.client_as(service_account=f"{release}-operator", namespace=world.namespace)
         for kind in ("Dataset", "Job", "PersistentVolumeClaim", "Secret", "Event"):
             with pytest.raises(KubeRequestError) as error:
-                thief.list(kind, namespace=unserved.namespace)
+                thief.list(kind, namespace=unserved_world.namespace)
             assert error.value.code == 403
     finally:
         remove_cluster_wide(world.plane, objects)

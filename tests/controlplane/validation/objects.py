@@ -62,13 +62,13 @@ MAKERS = {"Dataset": dataset, "Preload": preload, "TrainingJob": training_job, "
 
 def edited(obj: Object, path: str, value: Any) -> Object:
     """A copy with the field at a dotted path set (numbers are indices); `...` removes it."""
-    changed = copy.deepcopy(obj)
+    edited_object = copy.deepcopy(obj)
     *parents, last = [int(step) if step.isdigit() else step for step in path.split(".")]
-    target: Any = changed
+    target: Any = edited_object
     for step in parents:
         target = target[step] if isinstance(step, int) else target.setdefault(step, {})
     if value is ...:
         del target[last]
     else:
         target[last] = value
-    return changed
+    return edited_object

@@ -480,8 +480,8 @@ def test_a_bad_object_is_refused_with_a_sentence(
 def test_the_smallest_useful_object_is_accepted_and_filled_in(
     installed: Kube, namespace: str, kind: str
 ) -> None:
-    created = installed.create(MAKERS[kind](namespace=namespace))
-    spec = created["spec"]
+    created_object = installed.create(MAKERS[kind](namespace=namespace))
+    spec = created_object["spec"]
     if kind == "Dataset":
         assert spec["cacheClusterRef"] == {"name": "default"}
         assert spec["preload"] == {"enabled": True, "paths": [], "failedFiles": "Count"}

@@ -55,9 +55,9 @@ WHILE_IT_WAITS: list[tuple[str, Any]] = [
 def test_what_a_waiting_job_may_change_an_admitted_one_may_not(
     installed: Kube, namespace: str, path: str, value: Any
 ) -> None:
-    created = installed.create(training_job(namespace=namespace))
-    name = created["metadata"]["name"]
-    patch = {"spec": edited(created, path, value)["spec"]}
+    created_job = installed.create(training_job(namespace=namespace))
+    name = created_job["metadata"]["name"]
+    patch = {"spec": edited(created_job, path, value)["spec"]}
 
     def admitted(status: str) -> None:
         entered = {
@@ -89,8 +89,8 @@ def test_what_a_waiting_job_may_change_an_admitted_one_may_not(
 def test_a_job_that_has_promised_its_end_cannot_raise_its_deadline(installed: Kube, namespace: str) -> None:
     waiting_job = training_job(namespace=namespace)
     waiting_job["spec"]["runPolicy"] = {"activeDeadlineSeconds": 60}
-    created = installed.create(waiting_job)
-    name, moment = created["metadata"]["name"], "2026-01-01T00:00:00Z"
+    created_job = installed.create(waiting_job)
+    name, moment = created_job["metadata"]["name"], "2026-01-01T00:00:00Z"
     entered = {
         "type": "Admitted",
         "status": "True",
@@ -126,10 +126,10 @@ def test_a_job_that_has_promised_its_end_cannot_raise_its_deadline(installed: Ku
 def test_what_children_are_made_from_cannot_be_changed(
     installed: Kube, namespace: str, kind: str, path: str, value: Any, sentence: str
 ) -> None:
-    created = installed.create(MAKERS[kind](namespace=namespace))
-    changed = edited(created, path, value)
+    created_job = installed.create(MAKERS[kind](namespace=namespace))
+    changed = edited(created_job, path, value)
     with pytest.raises(KubeRequestError) as refused:
-        installed.patch(kind, created["metadata"]["name"], {"spec": changed["spec"]}, namespace=namespace)
+        installed.patch(kind, created_job["metadata"]["name"], {"spec": changed["spec"]}, namespace=namespace)
     assert sentence in str(refused.value)
 
 

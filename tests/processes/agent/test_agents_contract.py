@@ -187,9 +187,9 @@ async def test_an_older_or_a_second_assignment_of_a_version_is_refused(world: Wo
     assert refused.value.node == ONE
     with pytest.raises(AgentError):
         await world.give(version=5, parts=(), drop=ALL_SLOTS)  # of a second operator that counted as far
-    repeated = await world.give(version=5)  # again: fine
+    second_assignment = await world.give(version=5)  # again: fine
     mount = await world.at_rest(held=world.version.bytes, version=5)
-    assert mount.echo == echo_of(repeated)
+    assert mount.echo == echo_of(second_assignment)
 
 
 async def test_slots_that_are_dropped_leave_and_those_in_neither_stay(world: World) -> None:

@@ -151,7 +151,7 @@ def _panel(
 
 def _legends(lines: Sequence[Line], *, width: int, top: int) -> list[str]:
     """What each line is and its last value's colour, as many as there is room for."""
-    parts, x, row, drawn = [], 12.0, 0, 0
+    parts, x, row, legend_count = [], 12.0, 0, 0
     for number, line in enumerate(lines):
         wide = len(line.legend) * _LETTER + 30
         if x > 12 and x + wide > width - 8:
@@ -161,10 +161,10 @@ def _legends(lines: Sequence[Line], *, width: int, top: int) -> list[str]:
         y, colour = top + row * _LEGEND_LINE, _COLOURS[number % len(_COLOURS)]
         parts.append(f"<path stroke='{colour}' stroke-width='3' d='M{x:.0f} {y - 4}h12'/>")
         parts.append(f"<text x='{x + 17:.0f}' y='{y}'>{escape(line.legend)}</text>")
-        x, drawn = x + wide, drawn + 1
-    if drawn < len(lines):
+        x, legend_count = x + wide, legend_count + 1
+    if legend_count < len(lines):
         parts.append(
-            f"<text class='axis' x='{width - 10}' y='18' text-anchor='end'>and {len(lines) - drawn} more</text>"
+            f"<text class='axis' x='{width - 10}' y='18' text-anchor='end'>and {len(lines) - legend_count} more</text>"
         )
     if not lines:
         parts.append(f"<text class='axis' x='12' y='{top}'>no data</text>")

@@ -88,7 +88,7 @@ class ApiStandIn:
         changed = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self._version)}}
         listed = self._objects.setdefault(plural, [])
         key = _key(obj)
-        listed[:] = [stored for stored in listed if _key(stored) != key] + [changed]
+        listed[:] = [entry for entry in listed if _key(entry) != key] + [changed]
         for watcher in self._watchers.get(plural, ()):
             watcher.put({"type": "MODIFIED", "object": changed})
 
@@ -125,9 +125,7 @@ class ApiStandIn:
                 else:
                     items = [] if "fieldSelector" in query else owner._objects.get(parts[-1], [])
                     if len(parts) > 2 and parts[-3] == "namespaces":
-                        items = [
-                            stored for stored in items if stored["metadata"].get("namespace") == parts[-2]
-                        ]
+                        items = [entry for entry in items if entry["metadata"].get("namespace") == parts[-2]]
                     version = {"resourceVersion": str(owner._version)}
                     self._answer(200, {"metadata": version, "items": items})
 
@@ -162,7 +160,7 @@ class ApiStandIn:
                 self._answer(201, body)
 
             def _one(self, plural: str, key: tuple[str, str]) -> None:
-                obj = next((stored for stored in owner._objects.get(plural, ()) if _key(stored) == key), None)
+                obj = next((entry for entry in owner._objects.get(plural, ()) if _key(entry) == key), None)
                 missing = {"reason": "NotFound", "message": "there is no such object"}
                 self._answer(404 if obj is None else 200, obj or missing)
 

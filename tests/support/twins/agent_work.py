@@ -70,10 +70,10 @@ class TwinWork:
         """One look at all blocks; gives whether something is left that can be done."""
         held = self._held(node, mount)
         await self._drop(node, mount, held)
-        pulled, from_peers = mount.wanted("All"), mount.wanted("Peers")
-        self._forget_failures(node, mount, pulled)
+        blocks_to_pull, from_peers = mount.wanted("All"), mount.wanted("Peers")
+        self._forget_failures(node, mount, blocks_to_pull)
         is_left, manifest = False, mount.manifest
-        for block in np.flatnonzero((pulled | from_peers) & ~self._held(node, mount)).tolist():
+        for block in np.flatnonzero((blocks_to_pull | from_peers) & ~self._held(node, mount)).tolist():
             if mount.manifest is not manifest:
                 return True  # another version has come meanwhile
             if not mount.wanted("All", "Peers")[block]:
@@ -84,7 +84,7 @@ class TwinWork:
             if failed is not None and time.monotonic() < failed.again_at:
                 continue
             mount.working = True
-            is_left |= await self._bring(node, mount, block, source=bool(pulled[block]))
+            is_left |= await self._bring(node, mount, block, source=bool(blocks_to_pull[block]))
         if mount.manifest is manifest:
             await self._compare(node, mount)
         return is_left
@@ -161,11 +161,11 @@ class TwinWork:
         self, node: TwinNode, mount: TwinMount, block_id: int, path: str, length: int, file_bytes: int
     ) -> None:
         """What reading a block from the source takes, and how it can fail."""
-        remaining = float(length)
-        while remaining > 0 and (rate := mount.assignment.bandwidth) is not None:
-            seconds = min(remaining / rate, RATE_STEP)  # the share may change meanwhile
+        bytes_left = float(length)
+        while bytes_left > 0 and (rate := mount.assignment.bandwidth) is not None:
+            seconds = min(bytes_left / rate, RATE_STEP)  # the share may change meanwhile
             await asyncio.sleep(seconds)
-            remaining -= seconds * rate
+            bytes_left -= seconds * rate
         await self._engine.give(length)
         uri = mount.manifest.header.source
         files = self._engine.sources.get(uri)
@@ -218,20 +218,16 @@ class TwinWork:
             (part_of_mount for part_of_mount in mount.assignment.parts if part_of_mount.name == check.part),
             None,
         )
-        selected = (
-            mount.blocks_of(part) if part is not None else np.ones(mount.manifest.blocks, dtype=np.bool_)
-        )
-        refused = selected & np.isin(
-            mount.manifest.block_ids, np.array(sorted(mount.refused), dtype=np.int64)
-        )
+        mask = mount.blocks_of(part) if part is not None else np.ones(mount.manifest.blocks, dtype=np.bool_)
+        refused = mask & np.isin(mount.manifest.block_ids, np.array(sorted(mount.refused), dtype=np.int64))
         if check.percent < 100:
-            selected = selected & (mount.manifest.block_slots < max(slots.SLOTS * check.percent // 100, 1))
-            if not selected.any():  # a few files: one at least
-                selected = mount.blocks_of(part) if part is not None else selected
+            mask = mask & (mount.manifest.block_slots < max(slots.SLOTS * check.percent // 100, 1))
+            if not mask.any():  # a few files: one at least
+                mask = mount.blocks_of(part) if part is not None else mask
         files: set[int] = set()
         compared = 0
         wrong: dict[str, FileFailure] = {}
-        for block in np.flatnonzero(selected & self._held(node, mount) | refused).tolist():
+        for block in np.flatnonzero(mask & self._held(node, mount) | refused).tolist():
             block_id, path = int(mount.manifest.block_ids[block]), mount.path_of(block)
             length = int(mount.manifest.block_lengths[block])
             if refused[block]:

@@ -132,15 +132,15 @@ class MemoryAgents(TwinWork):
     async def assign(self, *, node: str, assignments: Sequence[Assignment]) -> None:
         mine = await self._called(node, "assign")
         for assignment in assignments:
-            present = mine.mounts.get(assignment.mount)
+            current_mount = mine.mounts.get(assignment.mount)
             if (
-                present is not None
-                and present.assignment != assignment
-                and present.assignment.version >= assignment.version
+                current_mount is not None
+                and current_mount.assignment != assignment
+                and current_mount.assignment.version >= assignment.version
             ):
                 raise AgentError(
                     f"the agent of {node} refuses version {assignment.version} of {assignment.mount}: it works by "
-                    f"version {present.assignment.version}; look at its state again",
+                    f"version {current_mount.assignment.version}; look at its state again",
                     node=node,
                 )
         for assignment in assignments:

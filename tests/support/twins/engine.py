@@ -145,15 +145,15 @@ class MemoryEngine:
         checked_path(path)
         uri = canonical_uri(source.uri)
         await self._announce(Operation(name="mount", path=path))
-        attached = self.state.mounts.get(path)
-        if attached is None or attached.uri != uri:
+        current_mount = self.state.mounts.get(path)
+        if current_mount is None or current_mount.uri != uri:
             mounts = {at: held.uri for at, held in self.state.mounts.items()}
             check_mountable(path=path, uri=uri, mounts=mounts)
         store = store_of(source.options)
-        if attached is not None:
-            check_same_store(path=path, uri=uri, mounted=attached.store, store=store)
-            if attached.uri == uri:
-                attached.credentials = source.credentials
+        if current_mount is not None:
+            check_same_store(path=path, uri=uri, mounted=current_mount.store, store=store)
+            if current_mount.uri == uri:
+                current_mount.credentials = source.credentials
                 return  # as Alluxio, which asks no source when a mount is given other keys
         self._attempted[path] = uri
         try:
@@ -280,9 +280,9 @@ class MemoryEngine:
 
     def takes(self, keys: Credentials | None, *, uri: str) -> bool:
         """Whether a source lets these keys read it."""
-        accepted = self.credentials.get(uri)
-        return accepted is None or (
-            keys == accepted if isinstance(accepted, Credentials) else keys in accepted
+        accepted_keys = self.credentials.get(uri)
+        return accepted_keys is None or (
+            keys == accepted_keys if isinstance(accepted_keys, Credentials) else keys in accepted_keys
         )
 
     def _check_keys(self, given: Credentials | None, *, uri: str, attempted: str, path: str) -> None:

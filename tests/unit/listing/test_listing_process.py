@@ -195,6 +195,6 @@ def test_a_listing_process_gets_the_certificate_that_it_shows() -> None:
     assert identity.fingerprint
     source = SourceAccess(uri="file:///nfs")
     request = Request(path="/p", folder="/f", source=source, identity=identity)
-    decoded = msgspec.json.decode(msgspec.json.encode(request), type=Request)
-    assert decoded.identity == identity
+    request_after = msgspec.json.decode(msgspec.json.encode(request), type=Request)
+    assert request_after.identity == identity
     assert b"certificate" not in repr(request).encode()

@@ -290,11 +290,11 @@ async def test_an_operator_with_an_empty_disk_takes_a_manifest_that_is_asked_for
 async def test_an_operator_takes_only_versions_of_mounts_in_turn_and_within_the_caches_limit(
     tmp_path: Path, serve: Serve, session: aiohttp.ClientSession
 ) -> None:
-    requested: list[str] = []
+    requests: list[str] = []
     held = asyncio.Event()
 
     async def false(request: web.Request) -> web.StreamResponse:
-        requested.append(request.path.rpartition("/")[2])
+        requests.append(request.path.rpartition("/")[2])
         answer = web.StreamResponse()
         await answer.prepare(request)
         await answer.write(bytes(MB // 2))
@@ -321,14 +321,14 @@ async def test_an_operator_takes_only_versions_of_mounts_in_turn_and_within_the_
     obtain = obtaining(pool, {first, second}, lost)
 
     await obtain(of_no_mount)
-    assert (requested, lost) == ([], [of_no_mount])
+    assert (requests, lost) == ([], [of_no_mount])
     fetches = [asyncio.create_task(obtain(digest)) for digest in (first, second)]
-    await eventually_async(lambda: bool(requested), deadline=20)
+    await eventually_async(lambda: bool(requests), deadline=20)
     await obtain(of_no_mount)  # a way round: the second one had its turn by now, if it needed none
-    assert len(requested) == 1
+    assert len(requests) == 1
     held.set()
     await asyncio.gather(*fetches)
-    assert sorted(requested) == [first, second]
+    assert sorted(requests) == [first, second]
     assert sorted(lost[2:]) == [first, second]  # each had more than a megabyte
     assert not list(manifests.path.iterdir())
 
@@ -421,10 +421,10 @@ async def test_an_operator_asks_itself_for_no_manifest(
     true = await LocalLister(engine=engine, folder=folder).list(path=MOUNT)
     agent = web.Application()
     agent.add_routes(manifest_routes(folder))
-    requested: list[str] = []
+    requests: list[str] = []
 
     async def ask(request: web.Request) -> web.Response:
-        requested.append(request.path)
+        requests.append(request.path)
         raise web.HTTPNotFound
 
     operator = web.Application()
@@ -437,7 +437,7 @@ async def test_an_operator_asks_itself_for_no_manifest(
         for address in (operator_address, await serve(agent))
     )
     assert (await pool.totals(digest=true.digest, urls=urls, version=OF_DEFAULT)).digest == true.digest
-    assert not requested
+    assert not requests
 
 
 @pytest.mark.threat("agent-false-sums")

@@ -207,14 +207,14 @@ def test_the_digest_changes_with_names_lengths_tags_and_blocks_alone() -> None:
     first = manifest_of(listed("a", 1), listed("b", 2))
 
     assert manifest_of(listed("b", 2), listed("a", 1)).digest == first.digest
-    for changed in (
+    for manifest in (
         manifest_of(listed("a", 1)),
         manifest_of(listed("a", 1), listed("c", 2)),
         manifest_of(listed("a", 1), listed("b", 3)),
         manifest_of(listed("a", 1), listed("b", 2), cut=Cut(1, 1)),
         manifest_of(listed("a", 1, tag='"x"'), listed("b", 2)),
     ):
-        assert changed.digest != first.digest
+        assert manifest.digest != first.digest
     assert len(first.digest) == 32
 
 

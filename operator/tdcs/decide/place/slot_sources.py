@@ -130,12 +130,12 @@ def peers_of(mount: str, nodes: Sequence[AgentNode], *, zone: int = -1) -> dict[
         order = sorted(np.flatnonzero(ranks[row] > 0).tolist(), key=lambda index: (-ranks[row][index], index))
         peers = []
         for peer_index in order:
-            pulled = (
+            pulled_slots = (
                 lacking_slots[number]
                 if near is None
                 else lacking_slots[number] & near.may_ask(number, peer_index)
             )
-            shared = (any_slots[peer_index] | (present[peer_index] & moving[number])) & pulled
+            shared = (any_slots[peer_index] | (present[peer_index] & moving[number])) & pulled_slots
             if peer_index == number or not shared.any():
                 continue
             view = nodes[peer_index].view
@@ -144,7 +144,7 @@ def peers_of(mount: str, nodes: Sequence[AgentNode], *, zone: int = -1) -> dict[
                     node=view.node,
                     address=view.address,
                     slots=slots.of_mask(shared),
-                    complete=slots.of_mask(held_slots[peer_index] & pulled),
+                    complete=slots.of_mask(held_slots[peer_index] & pulled_slots),
                     cross_zone=crosses_zone(nodes[number].view.place, view.place, level=zone),
                 )
             )

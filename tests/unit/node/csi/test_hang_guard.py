@@ -10,10 +10,10 @@ from tdcs.node.csi.hang_guard import HangGuard
 
 
 async def test_an_end_and_an_error_reach_the_caller() -> None:
-    guard, called = HangGuard(threads_per_key=1), threading.Event()
+    guard, call_event = HangGuard(threads_per_key=1), threading.Event()
 
-    await guard.run(key="a", call=called.set, timeout_seconds=60)
-    assert called.is_set()
+    await guard.run(key="a", call=call_event.set, timeout_seconds=60)
+    assert call_event.is_set()
     with pytest.raises(ZeroDivisionError):
         await guard.run(key="a", call=lambda: divmod(1, 0) and None, timeout_seconds=60)
 

@@ -69,12 +69,12 @@ async def test_of_two_operators_the_one_that_works_is_heard_also_behind_one_that
     leader.answer = ClusterMounts(versions={PATH: "1"})
     with http_store(standby.give) as first, http_store(leader.give) as second:
         addresses = [("127.0.0.1", int(address.rpartition(":")[2])) for address in (first, second)]
-        resolved = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", address) for address in addresses]
+        address_infos = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", address) for address in addresses]
         real = socket.getaddrinfo
         monkeypatch.setattr(
             socket,
             "getaddrinfo",
-            lambda host, *rest, **named: resolved if host == "operators" else real(host, *rest, **named),
+            lambda host, *rest, **named: address_infos if host == "operators" else real(host, *rest, **named),
         )
         client = OperatorClient("operators:1")
         table = ClusterMountTable(cluster="c", operator=client)

@@ -82,16 +82,16 @@ def check(ledger: Ledger, naive: Naive, assignment: Assignment) -> None:
             naive.bytes(mine & right),
         )
         assert part_state.failed_bytes == naive.bytes(mine & failing)
-    pulled = set[int]().union(*(naive.part(part) for part in assignment.parts if part.pull == "All"))
+    blocks_to_pull = set[int]().union(*(naive.part(part) for part in assignment.parts if part.pull == "All"))
     origin, drop = in_slots(manifest, assignment.origin), in_slots(manifest, assignment.drop)
-    from_source = {b for b in pulled if origin[b]}
+    from_source = {b for b in blocks_to_pull if origin[b]}
     missing = from_source - naive.held - naive.refused
     assert ledger.assigned.missing_slots(from_peers=False) == slots.bitmap(
         {int(manifest.block_slots[b]) for b in missing}
     )
     assert ledger.blocks_in_work == len(naive.claimed)
-    assigned = set[int]().union(*(naive.part(part) for part in assignment.parts))
-    dropped = {b for b in naive.held - assigned if drop[b]}
+    blocks_of_parts = set[int]().union(*(naive.part(part) for part in assignment.parts))
+    dropped = {b for b in naive.held - blocks_of_parts if drop[b]}
     assert ledger.drops(all_blocks=False) == bool((dropped | (naive.held & naive.refused)) - naive.claimed)
 
 
@@ -151,9 +151,9 @@ def test_after_any_events_all_counts_are_those_of_the_blocks_themselves(seed: in
             ledger.refuse([block], refused=refused)
             naive.refused.add(block) if refused else naive.refused.discard(block)
         elif kind == "observe":
-            observed = {b for b in range(manifest.blocks) if rng.random() < 0.5}
-            fresh, before = ledger.observe(np.array(sorted(observed))), naive.held
-            naive.held = (observed - naive.claimed) | (before & naive.claimed)
+            blocks_on_disk = {b for b in range(manifest.blocks) if rng.random() < 0.5}
+            fresh, before = ledger.observe(np.array(sorted(blocks_on_disk))), naive.held
+            naive.held = (blocks_on_disk - naive.claimed) | (before & naive.claimed)
             naive.failed -= naive.held
             assert set(fresh.tolist()) == naive.held - before
         elif kind == "assign":

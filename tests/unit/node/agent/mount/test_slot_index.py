@@ -39,15 +39,15 @@ def indexed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SlotIndex:
 def test_an_index_finds_what_a_search_finds(
     indexed: SlotIndex, chosen: list[int], ranges: list[tuple[int, int]]
 ) -> None:
-    selected = np.zeros(slots.SLOTS, dtype=np.bool_)
-    selected[chosen] = True
-    blocks = indexed.blocks(selected, ranges)
+    slot_mask = np.zeros(slots.SLOTS, dtype=np.bool_)
+    slot_mask[chosen] = True
+    blocks = indexed.blocks(slot_mask, ranges)
     column = version().block_slots
     assert blocks.dtype == np.int64
     assert blocks.tolist() == [
-        block for begin, end in ranges for block in range(begin, end) if selected[column[block]]
+        block for begin, end in ranges for block in range(begin, end) if slot_mask[column[block]]
     ]
-    assert blocks.tolist() == SlotIndex(version()).blocks(selected, ranges).tolist()
+    assert blocks.tolist() == SlotIndex(version()).blocks(slot_mask, ranges).tolist()
 
 
 def test_an_index_leaves_no_file_and_counts_every_slot(indexed: SlotIndex, tmp_path: Path) -> None:

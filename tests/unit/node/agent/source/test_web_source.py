@@ -263,11 +263,11 @@ def test_threads_of_one_reader_do_not_mix_files(server: WebServer) -> None:
 
     def load(name: str) -> None:
         content = contents[name]
-        loaded = b"".join(
+        content_read = b"".join(
             read(source, extent(content, name, offset=offset, length=min(50_000, len(content) - offset)))
             for offset in range(0, len(content), 50_000)
         )
-        if loaded != content:
+        if content_read != content:
             wrong.append(name)
 
     threads = [threading.Thread(target=load, args=(name,)) for name in contents]

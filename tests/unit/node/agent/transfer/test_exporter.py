@@ -220,9 +220,9 @@ async def test_a_file_that_another_node_has_exported_gets_one_more_place_and_los
     world.hold("05.bin")
     await world.settle()
     assert world.exported() == FILES
-    exported = await world.master.find(path)
-    assert exported is not None
-    assert exported.workers == {"here", "other"}
+    exported_file = await world.master.find(path)
+    assert exported_file is not None
+    assert exported_file.workers == {"here", "other"}
 
 
 async def test_a_lost_journal_is_filled_again_and_no_old_id_is_left_before(world: World) -> None:
@@ -241,8 +241,8 @@ async def test_what_is_open_keeps_no_id_of_a_lost_journal(world: World, again: b
     held = max(file.block for file in world.master.files.values())
     world.worker.open.add(held)
     world.master.forget_all("second")
-    foreign = f"{MOUNT}/of another node"
-    world.master.files[foreign] = ExportedFile(held, 100, "tag", True, 60.0, frozenset({"other"}))
+    foreign_path = f"{MOUNT}/of another node"
+    world.master.files[foreign_path] = ExportedFile(held, 100, "tag", True, 60.0, frozenset({"other"}))
     world.master.next_block = held
     await world.settle(2 * QUIET_SECONDS)
     assert world.worker.blocks() == {held}, "nothing gets an id before all have lost theirs"
@@ -252,9 +252,9 @@ async def test_what_is_open_keeps_no_id_of_a_lost_journal(world: World, again: b
         assert world.worker.blocks() == {held}
     world.worker.open.clear()
     await world.settle(200.0)
-    exported = await world.master.find(foreign)
-    assert exported is not None
-    assert exported.workers == {"other"}
+    exported_file = await world.master.find(foreign_path)
+    assert exported_file is not None
+    assert exported_file.workers == {"other"}
     assert world.exported() == FILES
 
 

@@ -135,7 +135,7 @@ async def test_an_operator_that_only_stands_by_is_passed_over(
 
     async def resolve(host: str, port: int, **more: int) -> list[Any]:
         hosts = ["127.0.0.2", "127.0.0.1"] if host == "manifests" else [host]
-        return [resolved for address in hosts for resolved in await find(address, port, **more)]
+        return [address_info for address in hosts for address_info in await find(address, port, **more)]
 
     monkeypatch.setattr(loop, "getaddrinfo", resolve)
     digest = await world.published()
