@@ -59,11 +59,11 @@ def profile(
             f"the model {type(subject.model).__name__} has no parameters that are trained; there is nothing to plan"
         )
     inputs, labels = subject.batch()
-    named = inputs if isinstance(inputs, dict) else {}
-    positional = () if named else inputs if isinstance(inputs, tuple) else (inputs,)
+    keywords = inputs if isinstance(inputs, dict) else {}
+    positional = () if keywords else inputs if isinstance(inputs, tuple) else (inputs,)
     traced = trace(
         subject.model,
-        inputs=list(named) or len(positional),
+        inputs=list(keywords) or len(positional),
         leaves=leaves,
         layers=layers,
         example=examples_of(inputs),
@@ -76,14 +76,14 @@ def profile(
                 uncompiled(subject.model),
                 traced,
                 positional=positional,
-                named=named,
+                named=keywords,
                 loss=lambda output: subject.loss(output, labels),
             )
     except ModelError:
         raise
     except Exception as error:  # a model raises anything
         raise _failed(error) from error
-    arguments = (*positional, *(named[name] for name in traced.inputs if name in named))
+    arguments = (*positional, *(keywords[name] for name in traced.inputs if name in keywords))
     recorder = _Recorder(traced.graph_module, subject.clock)
     updates = _Updates(traced, subject.optimizer, subject.clock)
     for step in range(WARM_UP_STEPS + steps):
@@ -209,11 +209,11 @@ class _Recorder(fx.Interpreter):
 
     def run_node(self, n: fx.Node) -> Any:
         begin = self._clock.mark()
-        result = super().run_node(n)
+        output = super().run_node(n)
         end = self._clock.mark()
         if n.op in ("get_attr", "output"):
-            return result
-        tensors = list(_tensors(result))
+            return output
+        tensors = list(_tensors(output))
         self.sizes[n.name] = [tensor.numel() * tensor.element_size() for tensor in tensors]
         if n.op != "placeholder":
             self._ran.append((n.name, begin, end))
@@ -222,7 +222,7 @@ class _Recorder(fx.Interpreter):
                     tensor.register_hook(
                         lambda _, name=n.name: self._marks.append((name, self._clock.mark()))
                     )
-        return result
+        return output
 
     def measure_backward(self, loss: torch.Tensor) -> None:
         """Runs backward; the time between two marks belongs to the layer of the first."""

@@ -33,9 +33,9 @@ def _made(values: Iterable[Any], context: Any) -> Any:
     """A table made by its class from a table or from named arguments, else one that is filled."""
     kind, keys = context
     content = dict(zip(keys, values, strict=True))
-    for arguments, named in (((content,), {}), ((), content)):
+    for arguments, keywords in (((content,), {}), ((), content)):
         with contextlib.suppress(Exception):  # of somebody's class
-            rebuilt = kind(*arguments, **named)
+            rebuilt = kind(*arguments, **keywords)
             if list(rebuilt) == list(content):
                 return rebuilt
     rebuilt = kind.__new__(kind)

@@ -56,20 +56,20 @@ def by_mode(graph: fx.Graph, other: fx.Graph, model: nn.Module, *, training: boo
 
     `other` is the graph of the mode that the model is not in. Whether both have the same calls.
     """
-    ours, theirs = list(graph.nodes), list(other.nodes)
-    if len(ours) != len(theirs):
+    our_nodes, their_nodes = list(graph.nodes), list(other.nodes)
+    if len(our_nodes) != len(their_nodes):
         return False
-    names = dict(zip(theirs, ours, strict=True))
+    names = dict(zip(their_nodes, our_nodes, strict=True))
     differing = []
-    for our_node, their_node in zip(ours, theirs, strict=True):
+    for our_node, their_node in zip(our_nodes, their_nodes, strict=True):
         if our_node.op != their_node.op or not _same_target(our_node, their_node):
             return False
-        mine, yours = (
+        our_arguments, their_arguments = (
             (our_node.args, our_node.kwargs),
             fx.node.map_arg((their_node.args, their_node.kwargs), lambda node: names[node]),
         )
-        flat_mine, spec_mine = pytree.tree_flatten((list(mine[0]), dict(mine[1])))
-        flat_yours, spec_yours = pytree.tree_flatten((list(yours[0]), dict(yours[1])))
+        flat_mine, spec_mine = pytree.tree_flatten((list(our_arguments[0]), dict(our_arguments[1])))
+        flat_yours, spec_yours = pytree.tree_flatten((list(their_arguments[0]), dict(their_arguments[1])))
         if spec_mine != spec_yours:
             return False
         if any(_differ(a, b) for a, b in zip(flat_mine, flat_yours, strict=True)):
@@ -80,12 +80,12 @@ def by_mode(graph: fx.Graph, other: fx.Graph, model: nn.Module, *, training: boo
                 for a, b in zip(flat_mine, flat_yours, strict=True)
             ):
                 return False
-            differing.append((our_node, yours))
-    for node, (arguments, named) in differing:
+            differing.append((our_node, their_arguments))
+    for node, (arguments, keywords) in differing:
         places = [n for n, (a, b) in enumerate(zip(node.args, arguments, strict=True)) if _differ(a, b)]
-        keys = [key for key in node.kwargs if _differ(node.kwargs[key], named[key])]
+        keys = [key for key in node.kwargs if _differ(node.kwargs[key], keywords[key])]
         now = [node.args[n] for n in places] + [node.kwargs[key] for key in keys]
-        then = [arguments[n] for n in places] + [named[key] for key in keys]
+        then = [arguments[n] for n in places] + [keywords[key] for key in keys]
         title = getattr(node.target, "__name__", str(node.target))
         first, second = (now, then) if training else (then, now)
         _call_kept(node, ByMode(node.target, places, keys, first, second, title=title))

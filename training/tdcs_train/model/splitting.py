@@ -160,12 +160,12 @@ def _places(traced: TracedModel, stages: Sequence[Sequence[str]]) -> dict[str, i
 
 def _refuse_cut_parameters(traced: TracedModel, places: dict[str, int]) -> None:
     """A parameter that several layers share belongs to one stage, for each stage changes its own."""
-    used: dict[int, tuple[str, int, str]] = {}
+    first_uses: dict[int, tuple[str, int, str]] = {}
     for layer, node in _layer_nodes(traced):
         for name in parameter_names(node, traced.graph_module):
             place = places[layer]
             parameter = attribute(traced.graph_module, name)
-            first_name, first_place, first_layer = used.setdefault(id(parameter), (name, place, layer))
+            first_name, first_place, first_layer = first_uses.setdefault(id(parameter), (name, place, layer))
             if first_place != place:
                 also = f" (also {first_name})" if first_name != name else ""
                 raise PlanError(
@@ -175,7 +175,7 @@ def _refuse_cut_parameters(traced: TracedModel, places: dict[str, int]) -> None:
                 )
         for name in _running_statistics(node, traced.graph_module):
             buffer = attribute(traced.graph_module, name)
-            _, first_place, first_layer = used.setdefault(id(buffer), (name, places[layer], layer))
+            _, first_place, first_layer = first_uses.setdefault(id(buffer), (name, places[layer], layer))
             if first_place != places[layer]:
                 raise PlanError(
                     f"the running statistics {name} are shared by {traced.names[first_layer]} in stage {first_place} "

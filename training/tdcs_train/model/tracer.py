@@ -110,12 +110,12 @@ class Tracer(fx.Tracer):
 
     def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> Any:
         """The inputs as placeholders; what else the forward takes keeps its defaults."""
-        positional, named = self._placeholders(root_fn)
+        positional, keywords = self._placeholders(root_fn)
 
         def flat(*_: Any) -> Any:
             output = pytree.tree_map(
                 opened,
-                root_fn(self.root, *positional, **named),
+                root_fn(self.root, *positional, **keywords),
                 is_leaf=lambda each: isinstance(each, fx.Proxy),
             )
             leaves, self.output_spec = pytree.tree_flatten(
@@ -202,9 +202,9 @@ class Tracer(fx.Tracer):
             if m._backward_hooks or m._backward_pre_hooks:
                 raise Untraceable("it has backward hooks, which a graph of its layers does not call")
             with self._unchanged(m):
-                result = super().call_module(m, forward, args, kwargs)
+                output = super().call_module(m, forward, args, kwargs)
             self._raise_refusal()
-            return result
+            return output
         except BaseException:
             self.failed_in = self.failed_in or path
             raise
@@ -341,9 +341,9 @@ class Tracer(fx.Tracer):
             def script(function: Any, *arguments: Any, **named: Any) -> Any:
                 if not tracer._evaluating and _has_proxy(arguments, named):
                     return tracer.create_proxy("call_function", scripted(function), arguments, named)
-                written = getattr(function, "_torchdynamo_inline", None)
-                if tracer._evaluating and written is not None:
-                    return written(*arguments, **named)
+                inlined = getattr(function, "_torchdynamo_inline", None)
+                if tracer._evaluating and inlined is not None:
+                    return inlined(*arguments, **named)
                 return run_script(function, *arguments, **named)
 
             stack.enter_context(_replaced(torch.jit.ScriptFunction, "__call__", script))

@@ -325,8 +325,8 @@ def _exported(module: nn.Module) -> tuple[fx.Graph, Callable[[Sequence[Any]], An
     assert isinstance(module, fx.GraphModule)
     spec = module._out_spec
     graph = fx.Graph()
-    result: Any = graph.graph_copy(module.graph, val_map={})
-    leaves = list(result) if isinstance(result, (tuple, list)) else [result]
+    output: Any = graph.graph_copy(module.graph, val_map={})
+    leaves = list(output) if isinstance(output, (tuple, list)) else [output]
     for node in reversed(list(graph.nodes)):
         if node.op == "call_module" and "guard" in str(node.target).lower() and not node.users:
             graph.erase_node(node)
@@ -414,12 +414,12 @@ def _input(node: fx.Node, number: int) -> str:
 
 def _before(node: fx.Node) -> set[fx.Node]:
     """A node and all that it depends on."""
-    ancestors, waiting = set(), [node]
-    while waiting:
-        current = waiting.pop()
+    ancestors, queue = set(), [node]
+    while queue:
+        current = queue.pop()
         if current not in ancestors:
             ancestors.add(current)
-            waiting += current.all_input_nodes
+            queue += current.all_input_nodes
     return ancestors
 
 

@@ -99,8 +99,8 @@ def newest_common(seen: Sequence[Sequence[Kept]], own_stage: Sequence[int], *, p
         )
         if stages and all(
             (stage, candidate.step, candidate.plan) in view
-            for needed in stages
-            for stage, view in zip(needed, views, strict=True)
+            for assignment in stages
+            for stage, view in zip(assignment, views, strict=True)
         ):
             return candidate
     return None

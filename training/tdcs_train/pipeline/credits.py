@@ -50,12 +50,12 @@ def run(batches: Sequence[int], *, warm_up: int, forward: Work, backward: Work) 
     """Runs the actors to their end. An error of `forward` or `backward` is raised as it is."""
     runtime = Runtime(worker_plan(batches, warm_up=warm_up, forward=forward, backward=backward))
     runtime.start()
-    ended = False
+    is_complete = False
     try:
         runtime.wait()
-        ended = True
+        is_complete = True
     except ActorError as error:
         raise (error.__cause__ or error) from None
     finally:
         # Who is interrupted closes the connections next; an act that waits for a packet ends only then.
-        runtime.stop(wait=ended)
+        runtime.stop(wait=is_complete)

@@ -75,10 +75,10 @@ def plan_of(document: Any, *, source: str) -> StagePlan:
             raise PlanError(f"{where}.nodes must be a list of layers, such as node2")
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             raise PlanError(f"{where}.replicas is {count!r}; it must be a whole number from 1")
-        again = stage.get("recomputes", False)
-        if not isinstance(again, bool):
-            raise PlanError(f"{where}.recomputes is {again!r}; it must be true or false")
-        if again:
+        recomputes = stage.get("recomputes", False)
+        if not isinstance(recomputes, bool):
+            raise PlanError(f"{where}.recomputes is {recomputes!r}; it must be true or false")
+        if recomputes:
             recomputing.add(number)
         nodes.append(tuple(names))
         replicas.append(count)

@@ -263,8 +263,8 @@ class Pipeline:
         """The optimizer's own groups, with what another plan's optimizers held of its parameters."""
         assert self.worker.optimizer is not None
         own_state = self.worker.optimizer.state_dict()
-        held = {number: state[name] for number, name in enumerate(self._trained()) if name in state}
-        return {"state": held, "param_groups": own_state["param_groups"]}
+        by_number = {number: state[name] for number, name in enumerate(self._trained()) if name in state}
+        return {"state": by_number, "param_groups": own_state["param_groups"]}
 
     def __enter__(self) -> "Pipeline":
         return self

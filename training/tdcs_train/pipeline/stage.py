@@ -135,23 +135,23 @@ class StageCompute:
             answer = computed_again(lambda *given: self._computed(weights, given), part.module, arguments)
         else:
             answer = self._computed(weights, arguments)
-        results = dict(zip(part.gives, answer if len(part.gives) > 1 else (answer,), strict=True))
-        return _InFlight(packet.batch, version, arrived, results)
+        outputs = dict(zip(part.gives, answer if len(part.gives) > 1 else (answer,), strict=True))
+        return _InFlight(packet.batch, version, arrived, outputs)
 
     def _end(self, entry: _InFlight) -> tuple[Any, Any]:
         """What the model returns, and the labels."""
-        reached = {**entry.arrived, **entry.results}
+        values = {**entry.arrived, **entry.results}
         output = self.model.rebuild(
-            [reached[leaf.name] if isinstance(leaf, fx.Node) else leaf for leaf in self.model.output]
+            [values[leaf.name] if isinstance(leaf, fx.Node) else leaf for leaf in self.model.output]
         )
         marks = [entry.arrived[name] for name in self.label_names]
         return output, marks[0] if len(marks) == 1 else tuple(marks) or None
 
     def _leaving(self, entry: _InFlight, packet: Packet) -> Packet:
-        reached = {**entry.arrived, **entry.results}
+        values = {**entry.arrived, **entry.results}
         leaving = [*self.part.leaving, *self.label_names]
         # With the graph that made it: what is sent are bytes, and who takes it here begins with a leaf of its own.
-        return Packet(packet.batch, {name: reached[name] for name in leaving}, packet.version)
+        return Packet(packet.batch, {name: values[name] for name in leaving}, packet.version)
 
     def backward(self, gradients: Packet) -> tuple[Packet, list[torch.Tensor | None]]:
         """Works back on a mini-batch: the gradients for the stage before, and those of this stage's parameters."""

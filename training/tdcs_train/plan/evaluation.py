@@ -62,15 +62,15 @@ def overlapped_seconds(graph: Graph, options: Options, replicas: Sequence[int]) 
         latency += averaging_latency(options.sync, level, count)
     graph = pruned(graph)
     computed = math.fsum(layer.forward_ms for layer in graph.layers.values()) / 1000
-    sent, waiting, full = 0.0, 0.0, float(FIRST_BUCKET_BYTES)
+    sent, bucket_bytes, full = 0.0, 0.0, float(FIRST_BUCKET_BYTES)
     for name in reversed(graph.order):
         computed += graph.layers[name].backward_ms / 1000
-        waiting += graph.layers[name].parameter_bytes
-        if waiting >= full:
-            sent = max(sent, computed) + waiting * link + latency
-            waiting, full = 0.0, float(BUCKET_BYTES)
-    if waiting:
-        sent = max(sent, computed) + waiting * link + latency
+        bucket_bytes += graph.layers[name].parameter_bytes
+        if bucket_bytes >= full:
+            sent = max(sent, computed) + bucket_bytes * link + latency
+            bucket_bytes, full = 0.0, float(BUCKET_BYTES)
+    if bucket_bytes:
+        sent = max(sent, computed) + bucket_bytes * link + latency
     return max(sent, computed) / math.prod(replicas)
 
 
@@ -81,7 +81,7 @@ def stages(blocks: Sequence[Block], graph: Graph, options: Options) -> list[Stag
     replicas = [leaf.replicas for leaf in leaves]
     published = warmup_counts(replicas)
     warmups = warmup_counts(replicas, ahead=options.ahead or 0)
-    again = recomputing([leaf.nodes for leaf in leaves], replicas, graph, options)
+    recompute_flags = recomputing([leaf.nodes for leaf in leaves], replicas, graph, options)
     arriving = _arriving_bytes([leaf.nodes for leaf in leaves], graph)
     return [
         Stage(
@@ -104,7 +104,7 @@ def stages(blocks: Sequence[Block], graph: Graph, options: Options) -> list[Stag
             recomputes=recomputes,
         )
         for leaf, least, warmup, recomputes, arrives in zip(
-            leaves, published, warmups, again, arriving, strict=True
+            leaves, published, warmups, recompute_flags, arriving, strict=True
         )
     ]
 
@@ -205,7 +205,7 @@ def _slowest(
     blocks: Sequence[Block], graph: Graph, options: Options, *, level: int, before: tuple[str, ...]
 ) -> float:
     slowest, prefix = 0.0, before
-    again = recomputing(
+    recompute_flags = recomputing(
         [block.nodes for block in blocks], [block.replicas for block in blocks], graph, options
     )
     for index, block in enumerate(blocks):
@@ -214,7 +214,7 @@ def _slowest(
             if block.inner
             else compute_seconds(graph, block.nodes)
         )
-        if again[index]:
+        if recompute_flags[index]:
             compute += forward_seconds(graph, block.nodes)
         within = _within(options, index, level)
         busy = compute / block.replicas + _sync_share(block, graph, options, level=level, within=within)

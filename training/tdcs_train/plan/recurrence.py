@@ -97,9 +97,9 @@ def stages_of(table: Table, *, row: int, end: int, machines: int) -> list[tuple[
         if cut == FEWER:
             machines -= 1
             continue
-        used = int(table.last[row, end, machines - 1])
+        replicas = int(table.last[row, end, machines - 1])
         if cut == NO_CUT:
-            stages.append((int(table.starts[row]), end, used))
+            stages.append((int(table.starts[row]), end, replicas))
             return stages[::-1]
-        stages.append((cut, end, used))
-        end, machines = cut, machines - used
+        stages.append((cut, end, replicas))
+        end, machines = cut, machines - replicas

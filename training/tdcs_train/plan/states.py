@@ -99,7 +99,7 @@ def constants(graph: Graph) -> set[str]:
 
 
 def _closed_sets(needs: list[int]) -> tuple[int, ...]:
-    reached = {0}
+    closed = {0}
     level = {0}
     while level:
         following: set[int] = set()
@@ -107,14 +107,14 @@ def _closed_sets(needs: list[int]) -> tuple[int, ...]:
             for index, need in enumerate(needs):
                 if not bits >> index & 1 and need & ~bits == 0:
                     following.add(bits | 1 << index)
-        reached |= following
-        if len(reached) > MOST_STATES:
+        closed |= following
+        if len(closed) > MOST_STATES:
             raise InputError(
                 f"the model can be cut in more than {MOST_STATES} ways, since many of its branches run side by side; "
                 "profile coarser layers (the blocks of the model)"
             )
         level = following
-    return tuple(sorted(reached, key=lambda bits: (bits.bit_count(), bits)))
+    return tuple(sorted(closed, key=lambda bits: (bits.bit_count(), bits)))
 
 
 def _proper_subsets(member_bits: NDArray[numpy.float64]) -> NDArray[numpy.bool_]:

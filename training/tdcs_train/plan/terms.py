@@ -93,17 +93,17 @@ class MemoryTerms:
 
     def after_cut(self, cuts: Integers, end: int, machines: int) -> Floats:
         """As the stage after a cut."""
-        held = self._stage(cuts, end, machines)
-        return held[:, : machines - 1]
+        stage_bytes = self._stage(cuts, end, machines)
+        return stage_bytes[:, : machines - 1]
 
     def _stage(self, starts: Integers, end: int, machines: int | None) -> Floats:
         stash = stash_bytes(self.setting, starts, end, machines)
         if self.setting.options.recompute:
             stash = numpy.minimum(stash, recomputing_bytes(self.setting, starts, end, machines))
-        held: Floats = numpy.maximum(stash, self.least[starts, end][:, None])
+        stage_bytes: Floats = numpy.maximum(stash, self.least[starts, end][:, None])
         if self.setting.options.straight:
-            held[:, 1:] = numpy.inf
-        return held
+            stage_bytes[:, 1:] = numpy.inf
+        return stage_bytes
 
 
 def stash_bytes(setting: Setting, starts: Integers, end: int, machines: int | None) -> Floats:
@@ -114,8 +114,8 @@ def stash_bytes(setting: Setting, starts: Integers, end: int, machines: int | No
     """
     states = setting.states
     batch_bytes = setting.difference(states.activation_bytes + states.parameter_bytes, starts, end)
-    held: Floats = batch_bytes[:, None] * _in_flight(setting, machines)
-    return held
+    stage_bytes: Floats = batch_bytes[:, None] * _in_flight(setting, machines)
+    return stage_bytes
 
 
 def recomputing_bytes(setting: Setting, starts: Integers, end: int, machines: int | None) -> Floats:
@@ -123,9 +123,9 @@ def recomputing_bytes(setting: Setting, starts: Integers, end: int, machines: in
     and the activations of one."""
     states = setting.states
     batch_bytes = states.cut_bytes[starts] + setting.difference(states.parameter_bytes, starts, end)
-    once = setting.difference(states.activation_bytes, starts, end)
-    held: Floats = batch_bytes[:, None] * _in_flight(setting, machines) + once[:, None]
-    return held
+    activation_bytes = setting.difference(states.activation_bytes, starts, end)
+    stage_bytes: Floats = batch_bytes[:, None] * _in_flight(setting, machines) + activation_bytes[:, None]
+    return stage_bytes
 
 
 def _in_flight(setting: Setting, machines: int | None) -> Floats:

@@ -118,10 +118,10 @@ class _Play:
             self._workers[self._worker_of(act)].busy = False
             return
         first = batch - batch % stage.replicas
-        together = min(stage.replicas, self.count - first)
+        group_size = min(stage.replicas, self.count - first)
         arrived = self._averaging[number, first] = self._averaging.get((number, first), 0) + 1
-        if arrived == together:
-            for replica_batch in range(first, first + together):
+        if arrived == group_size:
+            for replica_batch in range(first, first + group_size):
                 self._at(now + stage.sync_seconds, "free", (number, replica_batch, False))
 
     def _travel(self, act: Act, to: Act, now: float, seconds: float) -> None:

@@ -58,22 +58,24 @@ def _timed(iteration: Iteration) -> list[int]:
     order: list[int] = []
     seconds = [transfer.seconds for transfer in iteration.transfers]
     while remaining:
-        waiting: dict[int, float] = {}
-        for operation, needed in zip(iteration.operations, iteration.missing, strict=True):
-            waiting[needed & remaining] = waiting.get(needed & remaining, 0.0) + operation.seconds
-        alone = {transfer: waiting.get(1 << transfer, 0.0) for transfer in _bits(remaining)}
-        together = dict.fromkeys(alone, float("inf"))
-        for needed in waiting:
-            if needed.bit_count() > 1:
-                members = _bits(needed)
+        seconds_by_mask: dict[int, float] = {}
+        for operation, mask in zip(iteration.operations, iteration.missing, strict=True):
+            seconds_by_mask[mask & remaining] = seconds_by_mask.get(mask & remaining, 0.0) + operation.seconds
+        alone = {transfer: seconds_by_mask.get(1 << transfer, 0.0) for transfer in _bits(remaining)}
+        least_total = dict.fromkeys(alone, float("inf"))
+        for mask in seconds_by_mask:
+            if mask.bit_count() > 1:
+                members = _bits(mask)
                 total = sum(seconds[member] for member in members)
                 for member in members:
-                    together[member] = min(together[member], total)
+                    least_total[member] = min(least_total[member], total)
         best = min(alone)
         for rival in alone:
             rival_first = min(alone[best], seconds[rival])
             best_first = min(alone[rival], seconds[best])
-            if rival_first < best_first or (rival_first == best_first and together[rival] < together[best]):
+            if rival_first < best_first or (
+                rival_first == best_first and least_total[rival] < least_total[best]
+            ):
                 best = rival
         order.append(best)
         remaining &= ~(1 << best)
