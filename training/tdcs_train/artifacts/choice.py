@@ -56,10 +56,10 @@ def by_preference(manifests: Iterable[Manifest], prefer: Sequence[str]) -> list[
     levels = {target.name: target.level for target in TARGETS}
 
     def rank(manifest: Manifest) -> tuple[int, bool, int, str]:
-        used = {region.backend for region in manifest.regions}
+        backends = {region.backend for region in manifest.regions}
         if manifest.runtime is not msgspec.UNSET:
-            used.add(manifest.runtime.name)
-        place = min((place for place, name in enumerate(prefer) if name in used), default=len(prefer))
+            backends.add(manifest.runtime.name)
+        place = min((place for place, name in enumerate(prefer) if name in backends), default=len(prefer))
         is_other = manifest.runtime is not msgspec.UNSET
         return place, is_other, -levels.get(manifest.target, 0), manifest.key
 

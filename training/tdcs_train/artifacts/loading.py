@@ -49,7 +49,7 @@ def load(
     root, local_node = Path(folder), node or this_node()
     digest = _digest_of(model)
     usable: dict[str, tuple[Path, Manifest]] = {}
-    refused: list[Refused] = []
+    refusals: list[Refused] = []
     source = model if _names_a_source(model) else None
     models: set[str] = set()
     unlisted = ""
@@ -62,13 +62,13 @@ def load(
         unlisted = str(error)
     for place, manifest, reason in artifacts:
         if manifest is None:
-            refused.append(Refused(folder=place, reason=reason))
+            refusals.append(Refused(folder=place, reason=reason))
             continue
         models.add(manifest.model.name)
         if is_of_model(manifest, model, digest):
             source = manifest.model.source
             if (why := refusal(manifest, local_node)) is not None:
-                refused.append(Refused(folder=place, reason=why))
+                refusals.append(Refused(folder=place, reason=why))
             else:
                 usable[manifest.key] = (place, manifest)
     for manifest in by_preference((manifest for _, manifest in usable.values()), prefer):
@@ -84,7 +84,7 @@ def load(
                 manifest, library=library, parameters=parameters, compiled_here=False, begin=begin
             )
         except ArtifactError as error:
-            refused.append(Refused(folder=place, reason=str(error)))
+            refusals.append(Refused(folder=place, reason=str(error)))
     if compile_missing:
         try:
             return _compile_here(model, prefer=prefer, node=local_node, begin=begin)
@@ -94,7 +94,7 @@ def load(
             raise ArtifactError(f"{unlisted} Compiling the model here instead failed: {error}") from error
     raise ArtifactError(
         _nothing_usable(
-            root, model=model, source=source, models=models, prefer=prefer, node=local_node, refused=refused
+            root, model=model, source=source, models=models, prefer=prefer, node=local_node, refused=refusals
         )
     )
 

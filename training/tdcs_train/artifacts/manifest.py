@@ -146,9 +146,9 @@ def command_line(
     *, model: str, target: str, backends: tuple[str, ...], output: str, name: str | None = None
 ) -> str:
     """The command that compiles a model for a target; `name` is the one to give it, if it is not the file's."""
-    chosen = "".join(f" --backend {backend}" for backend in backends)
-    named = f" --name {name}" if name else ""
-    return f"tdcs-train compile {model}{named} --target {target}{chosen} -o {output}"
+    backend_options = "".join(f" --backend {backend}" for backend in backends)
+    name_option = f" --name {name}" if name else ""
+    return f"tdcs-train compile {model}{name_option} --target {target}{backend_options} -o {output}"
 
 
 def encode(manifest: Manifest) -> bytes:

@@ -23,12 +23,12 @@ class OptimisedModel(CompiledModel):
             check_input(spec.name, inputs[spec.name], shape=spec.shape, dtype=spec.dtype)
         names = [spec.name for spec in self.manifest.outputs]
         try:
-            results = self._main.run(names, dict(inputs))
+            arrays = self._main.run(names, dict(inputs))
         except Exception as error:  # classes of ONNX Runtime that it does not export
             raise InputError(
                 f"the model {model} fails with these inputs: {_reason(error)}; check shapes and indices"
             ) from error
-        return dict(zip(names, results, strict=True))
+        return dict(zip(names, arrays, strict=True))
 
 
 def open_optimised(manifest: Manifest, content: bytes, *, compiled_here: bool, begin: float) -> CompiledModel:

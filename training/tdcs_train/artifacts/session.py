@@ -63,18 +63,18 @@ class CompiledModel:
             _check_indices(bound.input, inputs[bound.input], size=bound.size, model=model)
         arguments = [tvm_ffi.from_dlpack(aligned(inputs[spec.name])) for spec in specs]
         try:
-            result = self._main(*arguments, *self._weights)
+            output = self._main(*arguments, *self._weights)
         except Exception as error:  # TVM raises what its C++ code names
             reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
             shapes = ", ".join(f"{spec.name} {inputs[spec.name].shape}" for spec in specs)
             raise InputError(
                 f"the model {model} fails with the inputs {shapes}: {reason[:400]}; check their shapes"
             ) from error
-        results = [result] if isinstance(result, tvm_ffi.Tensor) else list(result)
+        tensors = [output] if isinstance(output, tvm_ffi.Tensor) else list(output)
         if self.manifest.guards:
-            _check_guards(self.manifest.guards, np.from_dlpack(results.pop()), model=model)
+            _check_guards(self.manifest.guards, np.from_dlpack(tensors.pop()), model=model)
         names = (spec.name for spec in self.manifest.outputs)
-        outputs = dict(zip(names, results, strict=True))
+        outputs = dict(zip(names, tensors, strict=True))
         for name, tensor in outputs.items():
             if min(tensor.shape, default=0) < 0:
                 shape = tuple(int(size) for size in tensor.shape)

@@ -48,20 +48,20 @@ def bias_along(axis: int) -> Check:
     """A bias, if there is one, has one element for each place along this axis of the result."""
 
     def judge(match: Match) -> str | None:
-        added = [step for step in match.steps[1:] if step.op == "add"]
-        if not added:
+        additions = [step for step in match.steps[1:] if step.op == "add"]
+        if not additions:
             return None
-        bias, result = bias_of(match), match.steps[0].output.dims
+        bias, output_dims = bias_of(match), match.steps[0].output.dims
         if match.steps[0].op == "permute_dims":
-            result = match.steps[1].output.dims
+            output_dims = match.steps[1].output.dims
         if bias is None:
             return "both sides of the addition come from the product"
-        if added[0].output.dims != result:
+        if additions[0].output.dims != output_dims:
             return "the addition changes the shape"
         shape = bias.dims
-        expected = [1] * len(result)
-        expected[axis] = result[axis]
-        padded = (*(1,) * (len(result) - len(shape)), *shape)
+        expected = [1] * len(output_dims)
+        expected[axis] = output_dims[axis]
+        padded = (*(1,) * (len(output_dims) - len(shape)), *shape)
         return None if padded == tuple(expected) else f"the added tensor of shape {shape} is no bias"
 
     return judge

@@ -77,9 +77,9 @@ def fold(module: Any) -> Any:
                 or np.prod([max(array.size, 1) for array in constants]) > MOST_ELEMENTS**2
             ):
                 return call
-            result = compute(constants, op)
-            fits = result.dtype == np.float32 and result.size <= MOST_ELEMENTS
-            return relax.const(np.ascontiguousarray(result), "float32") if fits else call
+            constant = compute(constants, op)
+            fits = constant.dtype == np.float32 and constant.size <= MOST_ELEMENTS
+            return relax.const(np.ascontiguousarray(constant), "float32") if fits else call
 
     main = module["main"]
     folded = Folder(module).visit_expr(main)

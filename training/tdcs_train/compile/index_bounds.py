@@ -133,22 +133,22 @@ def keep_inside(module: Any) -> Guarded:
 
     main = module["main"]
     keeper = Keeper(module)
-    changed = keeper.visit_expr(main)
+    function = keeper.visit_expr(main)
     if flags:
-        changed = _with_output(changed, flags)
-    module = tvm.IRModule({**module.functions, module.get_global_var("main"): changed}, module.attrs)
+        function = _with_output(function, flags)
+    module = tvm.IRModule({**module.functions, module.get_global_var("main"): function}, module.attrs)
     return Guarded(relax.transform.Normalize()(module), tuple(guards))
 
 
 def _with_output(function: Any, flags: Sequence[Any]) -> Any:
     """A function that returns the flags in one tensor behind what it returns now."""
-    result, kind = function.body.body, function.ret_ty
+    old_body, kind = function.body.body, function.ret_ty
     types = list(kind.fields) if isinstance(kind, relax.TupleType) else [kind]
-    values = [relax.TupleGetItem(result, place) for place in range(len(types))]
-    values = values if isinstance(kind, relax.TupleType) else [result]
-    together = relax.TensorType((len(flags),), "int32")
-    outside = relax.Var("outside", together)
-    returned = relax.Var("with_outside", relax.TupleType([*types, together]))
+    values = [relax.TupleGetItem(old_body, place) for place in range(len(types))]
+    values = values if isinstance(kind, relax.TupleType) else [old_body]
+    flags_type = relax.TensorType((len(flags),), "int32")
+    outside = relax.Var("outside", flags_type)
+    returned = relax.Var("with_outside", relax.TupleType([*types, flags_type]))
     block = relax.BindingBlock(
         [
             relax.VarBinding(outside, relax.op.concat(list(flags), axis=0)),
@@ -163,10 +163,10 @@ def _sizes_at_run(table: Any, axes: Sequence[int], dtype: str) -> Any:
     """Sizes of axes that are known when the model runs only, as a tensor."""
     sizes = relax.op.astype(relax.op.shape_to_tensor(relax.op.shape_of(table)), dtype)
     rank = len(table.ty.shape.values)
-    chosen = relax.op.take(
+    dims = relax.op.take(
         sizes, relax.const(numpy.array([axis % rank for axis in axes]), "int64"), axis=0, mode="clip"
     )
-    return chosen if len(axes) > 1 else relax.op.reshape(chosen, ())
+    return dims if len(axes) > 1 else relax.op.reshape(dims, ())
 
 
 def _size(value: Any, axis: int) -> int | None:

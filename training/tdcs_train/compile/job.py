@@ -88,8 +88,8 @@ def compile_model(
     begin = time.monotonic()
     if name is not None and not name.strip():
         raise InputError("the name is empty: give --name some text, or leave it out for the file's name")
-    processor, chosen = find_target(target), find_all(backends)
-    for backend in chosen:
+    processor, implementations = find_target(target), find_all(backends)
+    for backend in implementations:
         if backend.targets is not None and target not in backend.targets:
             targets = ", ".join(sorted(backend.targets))
             raise InputError(f"the back end {backend.name} has no code for {target}: it knows {targets}")
@@ -98,8 +98,8 @@ def compile_model(
     version = tvm_version()
     if version is None:
         raise InputError("TVM is not installed: pip install 'tdcs-train[compile]'")
-    specs = tuple(BackendSpec(name=backend.name, version=backend.version) for backend in chosen)
-    tools = tool_versions(chosen)
+    specs = tuple(BackendSpec(name=backend.name, version=backend.version) for backend in implementations)
+    tools = tool_versions(implementations)
     options: dict[str, Any] = {
         "name": name or model.name,  # what `load` looks for
         "indices": "checked",  # artifacts from before that do not say which indices were outside
@@ -121,11 +121,11 @@ def compile_model(
             _build, model=model, processor=processor, shapes=shapes or {}, name=options["name"]
         )
         fixed = {"key": key, "tvm": version, "tools": tools, "options": options}
-        manifest, files = build(Path(scratch), backends=chosen, fixed={**fixed, "backends": specs})
+        manifest, files = build(Path(scratch), backends=implementations, fixed={**fixed, "backends": specs})
         opened, difference = opening.open_built(manifest, files), None
         if opened is not None and inputs is not None:
             difference = 0.0
-            if not chosen:
+            if not implementations:
                 opened.run(inputs)
             else:
                 with tempfile.TemporaryDirectory(prefix="tdcs-train-") as alongside:
@@ -133,10 +133,10 @@ def compile_model(
                         *build(Path(alongside), backends=(), fixed={**fixed, "backends": ()})
                     )
                 assert host is not None, "the same target as that of the artifact, which was opened"
-                allowed = opening.TOLERANCE if tolerance is None else tolerance
-                difference = opening.compare(opened, host, inputs, tolerance=allowed)
-        mine = store.publish(manifest, files)
-        stored_manifest = manifest if mine else store.find(key)
+                limit = opening.TOLERANCE if tolerance is None else tolerance
+                difference = opening.compare(opened, host, inputs, tolerance=limit)
+        is_published = store.publish(manifest, files)
+        stored_manifest = manifest if is_published else store.find(key)
     if stored_manifest is None:
         raise InputError(
             f"the artifact {key} in {output} was removed while it was written: run the command again"
@@ -144,7 +144,7 @@ def compile_model(
     return Outcome(
         manifest=stored_manifest,
         location=store.location(key),
-        built=mine,
+        built=is_published,
         seconds=time.monotonic() - begin,
         opened=opened is not None,
         difference=difference,
@@ -203,7 +203,7 @@ def _build(
             f"the weights cannot be written to {scratch}: {error}; set TMPDIR to a folder with more space"
         ) from error
     by_name = {backend.name: backend for backend in backends}
-    used = {region.backend for region in parts.regions}
+    backend_names = {region.backend for region in parts.regions}
     library_spec = file_spec(library, "model", ".so")
     parameters_spec = file_spec(parameters, "weights", ".safetensors")
     names = list(weights)
@@ -215,7 +215,7 @@ def _build(
         libraries=tuple(
             LibrarySpec(soname=library.soname, package=library.package)
             for backend in backends
-            if backend.name in used
+            if backend.name in backend_names
             for library in backend.libraries
         ),
         inputs=imported.inputs,

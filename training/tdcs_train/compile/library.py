@@ -24,8 +24,10 @@ def write_library(
         InputError: TVM cannot compile an operator, or the linker fails; the message says why.
     """
     compiler_version()
-    used = {region.backend for region in partition.regions}
-    libraries = [library for backend in backends if backend.name in used for library in backend.libraries]
+    backend_names = {region.backend for region in partition.regions}
+    libraries = [
+        library for backend in backends if backend.name in backend_names for library in backend.libraries
+    ]
     objects = dict.fromkeys(str(path) for code in partition.codes for path in code.objects)
     target = tvm.target.Target({"kind": "llvm", "mtriple": TRIPLE, "mcpu": processor.compiler_name})
     try:
@@ -51,7 +53,7 @@ def write_library(
         lines = [line for line in str(error).splitlines() if "cannot find" in line or "error" in line.lower()]
         packages = ", ".join(library.package for library in libraries)
         remedy = f"; the development package of {packages} may be missing" if packages else ""
-        origin = f", with code of {', '.join(sorted(used))}," if used else ""
+        origin = f", with code of {', '.join(sorted(backend_names))}," if backend_names else ""
         raise InputError(
             f"the library{origin} cannot be compiled or linked: {(lines or [str(error)])[-1][:300]}{remedy}"
         ) from error

@@ -95,9 +95,9 @@ def _import_onnx(model: Model, shapes: Shapes) -> tuple[Any, tuple[str, ...]]:
             from_onnx, model.content, {name: list(shape) for name, shape in shapes.items()} or None
         )
     if module is None:
-        refused = _UNKNOWN_OPERATORS.match(reason)
-        if refused is not None:
-            raise InputError(_no_operator(model.source, graph, refused["names"].split(", ")))
+        match = _UNKNOWN_OPERATORS.match(reason)
+        if match is not None:
+            raise InputError(_no_operator(model.source, graph, match["names"].split(", ")))
         raise InputError(f"{model.source} cannot be imported: {reason[:400]}")
     return module, tuple(value_info.name for value_info in graph.output)
 
@@ -170,11 +170,11 @@ def check_shape(
     """
     if declared is None:
         return
-    named: dict[str, int] = {}
+    size_of: dict[str, int] = {}
     fits = len(shape) == len(declared) and all(
         size == dimension
         if isinstance(dimension, int)
-        else dimension == "?" or named.setdefault(dimension, size) == size
+        else dimension == "?" or size_of.setdefault(dimension, size) == size
         for size, dimension in zip(shape, declared, strict=True)
     )
     if not fits:
@@ -194,13 +194,15 @@ def _declared(value: Any) -> tuple[int | str, ...] | None:
 
 
 def _outputs(main: Any, names: tuple[str, ...]) -> tuple[TensorSpec, ...]:
-    result = main.ret_ty
-    kinds = list(result.fields) if isinstance(result, relax.TupleType) else [result]
+    return_type = main.ret_ty
+    kinds = list(return_type.fields) if isinstance(return_type, relax.TupleType) else [return_type]
     types = [tensor_type(_Typed(kind)) for kind in kinds]
-    chosen = names if len(names) == len(types) else tuple(f"output{place}" for place in range(len(types)))
+    output_names = (
+        names if len(names) == len(types) else tuple(f"output{place}" for place in range(len(types)))
+    )
     return tuple(
         TensorSpec(name=name, dtype=kind.dtype, shape=kind.shape)
-        for name, kind in zip(chosen, types, strict=True)
+        for name, kind in zip(output_names, types, strict=True)
     )
 
 

@@ -83,9 +83,9 @@ def tensor_specs(given: Any, *, source: str) -> tuple[TensorSpec, ...]:
 
 
 def _with_shapes(content: Any, shapes: Mapping[str, tuple[int, ...]]) -> Any:
-    changed = type(content)()
-    changed.CopyFrom(content)
-    inputs = {value_info.name: value_info for value_info in changed.graph.input}
+    model = type(content)()
+    model.CopyFrom(content)
+    inputs = {value_info.name: value_info for value_info in model.graph.input}
     for name, shape in shapes.items():
         if name not in inputs:
             raise InputError(f"--shape {name}: the model has the inputs {', '.join(inputs)}")
@@ -98,4 +98,4 @@ def _with_shapes(content: Any, shapes: Mapping[str, tuple[int, ...]]) -> Any:
                     f"--shape {name}: the model fixes a dimension at {size.dim_value}, not {length}"
                 )
             size.dim_value = length
-    return changed
+    return model

@@ -86,10 +86,10 @@ def optimise_model(
         if opened is not None and inputs is not None:
             plain = session_of(model.content.SerializeToString(), level="ORT_DISABLE_ALL")
             host = OptimisedModel(manifest, main=plain, weights=[], compiled_here=True, seconds_to_load=0.0)
-            allowed = opening.TOLERANCE if tolerance is None else tolerance
-            difference = opening.compare(opened, host, inputs, tolerance=allowed)
-        mine = store.publish(manifest, {spec.name: path})
-        stored_manifest = manifest if mine else store.find(key)
+            limit = opening.TOLERANCE if tolerance is None else tolerance
+            difference = opening.compare(opened, host, inputs, tolerance=limit)
+        is_published = store.publish(manifest, {spec.name: path})
+        stored_manifest = manifest if is_published else store.find(key)
     if stored_manifest is None:
         raise InputError(
             f"the artifact {key} in {output} was removed while it was written: run the command again"
@@ -97,7 +97,7 @@ def optimise_model(
     return Outcome(
         manifest=stored_manifest,
         location=store.location(key),
-        built=mine,
+        built=is_published,
         seconds=time.monotonic() - begin,
         opened=opened is not None,
         difference=difference,

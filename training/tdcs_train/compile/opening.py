@@ -73,15 +73,15 @@ def compare(model: CompiledModel, host: CompiledModel, inputs: Arrays, *, tolera
     expected = host.run(inputs)
     largest = 0.0
     for name, value in model.run(inputs).items():
-        apart = _difference(value, expected[name])
-        if apart > tolerance:
-            used = ", ".join(backend.name for backend in model.manifest.backends) or "this runtime"
+        gap = _difference(value, expected[name])
+        if gap > tolerance:
+            backends = ", ".join(backend.name for backend in model.manifest.backends) or "this runtime"
             raise InputError(
-                f"the output {name} of {model.manifest.model.source} differs from that of host code by {apart:.3g} of "
-                f"its largest value, and {tolerance:g} is allowed: nothing was written. Compile it without {used}, or "
-                "allow more with --tolerance if that is enough for this model"
+                f"the output {name} of {model.manifest.model.source} differs from that of host code by {gap:.3g} of "
+                f"its largest value, and {tolerance:g} is allowed: nothing was written. Compile it without {backends}, "
+                "or allow more with --tolerance if that is enough for this model"
             )
-        largest = max(largest, apart)
+        largest = max(largest, gap)
     return largest
 
 
@@ -97,5 +97,5 @@ def _difference(found: NDArray[Any], wanted: NDArray[Any]) -> float:
         return float("inf")
     if not finite.any():
         return 0.0
-    apart = float(np.abs(a[finite] - b[finite]).max())
-    return apart / max(float(np.abs(b[finite]).max()), float(np.finfo(wanted.dtype).tiny)) if apart else 0.0
+    gap = float(np.abs(a[finite] - b[finite]).max())
+    return gap / max(float(np.abs(b[finite]).max()), float(np.finfo(wanted.dtype).tiny)) if gap else 0.0

@@ -76,7 +76,7 @@ def read_region(
                 ids[binding.var] = node.id
             elif isinstance(value, relax.Var):
                 ids[binding.var] = ids[value]
-    results = body.body.fields if isinstance(body.body, relax.Tuple) else [body.body]
+    outputs = body.body.fields if isinstance(body.body, relax.Tuple) else [body.body]
     return Region(
         symbol=symbol,
         backend=backend,
@@ -85,7 +85,7 @@ def read_region(
             for place, param in enumerate(function.params)
         ),
         nodes=tuple(nodes),
-        outputs=tuple(ids[result] for result in results),
+        outputs=tuple(ids[output] for output in outputs),
     )
 
 
@@ -102,8 +102,8 @@ def _node(
     id_of = {param: ids[argument] for param, argument in zip(composite.params, call.args, strict=True)}
     bindings = [binding for block in composite.body.blocks for binding in block.bindings]
     values = {binding.var: binding.value for binding in bindings}
-    result = composite.body.body
-    steps, outside = _ordered(values[result], lambda var: _lookup(values, var))
+    root = composite.body.body
+    steps, outside = _ordered(values[root], lambda var: _lookup(values, var))
     names = attributes.get(kind, ())
     merged = {name: step.attributes[name] for name in names for step in steps if name in step.attributes}
     return Node(

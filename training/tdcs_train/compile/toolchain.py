@@ -48,8 +48,8 @@ def compiler_version() -> str:
     """
     if shutil.which(COMPILER) is None:
         raise InputError(f"there is no {COMPILER} to build with: install the Debian package g++")
-    done = subprocess.run([COMPILER, "--version"], capture_output=True, text=True, check=True)
-    return done.stdout.splitlines()[0]
+    process = subprocess.run([COMPILER, "--version"], capture_output=True, text=True, check=True)
+    return process.stdout.splitlines()[0]
 
 
 def tool_versions(backends: Iterable[Backend]) -> dict[str, str]:
@@ -86,9 +86,9 @@ def run_compiler(arguments: Sequence[str], *, hint: str = "") -> None:
         InputError: it is missing or fails; the message has its first error and the Debian package that may be missing.
     """
     compiler_version()
-    done = subprocess.run([COMPILER, *arguments], capture_output=True, text=True)
-    if done.returncode != 0:
-        lines = [line for line in done.stderr.splitlines() if "error" in line or "cannot find" in line]
-        message = (lines or done.stderr.splitlines() or ["it gave no reason"])[0]
+    process = subprocess.run([COMPILER, *arguments], capture_output=True, text=True)
+    if process.returncode != 0:
+        lines = [line for line in process.stderr.splitlines() if "error" in line or "cannot find" in line]
+        message = (lines or process.stderr.splitlines() or ["it gave no reason"])[0]
         remedy = f"; the Debian package {hint} may be missing" if hint else ""
         raise InputError(f"{COMPILER} failed: {message.strip()}{remedy}")
