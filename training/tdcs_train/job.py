@@ -115,8 +115,10 @@ def _keep_near(worker: dict[str, Any], near: Sequence[str], *, job: dict[str, An
         raise InputError(f"{source}: metadata.name is missing; --near finds the pods of the job by it")
     pod = worker["template"]["spec"]
     affinity = _mapping(pod.setdefault("affinity", {}), where=f"{source}: affinity of the template")
-    beside = _mapping(affinity.setdefault("podAffinity", {}), where=f"{source}: podAffinity of the template")
-    wishes = beside.setdefault("preferredDuringSchedulingIgnoredDuringExecution", [])
+    pod_affinity = _mapping(
+        affinity.setdefault("podAffinity", {}), where=f"{source}: podAffinity of the template"
+    )
+    wishes = pod_affinity.setdefault("preferredDuringSchedulingIgnoredDuringExecution", [])
     selector = {"matchLabels": {JOB_LABEL: name}}
     user_terms = [
         term for term in wishes if (term.get("podAffinityTerm") or {}).get("labelSelector") != selector
@@ -128,7 +130,7 @@ def _keep_near(worker: dict[str, Any], near: Sequence[str], *, job: dict[str, An
         }
         for number, label in enumerate(near)
     ]
-    beside["preferredDuringSchedulingIgnoredDuringExecution"] = [*user_terms, *near_terms]
+    pod_affinity["preferredDuringSchedulingIgnoredDuringExecution"] = [*user_terms, *near_terms]
 
 
 def _containers(worker: dict[str, Any], *, source: str) -> list[tuple[str, dict[str, Any]]]:

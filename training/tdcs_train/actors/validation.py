@@ -97,9 +97,9 @@ def _acts_of_a_period(plan: ActorPlan) -> dict[str, int]:
         if first.name in rates or first.kind is Kind.INPUT_WISE:
             continue
         group = {first.name: Fraction(1)}
-        waiting = deque([first])
-        while waiting:
-            task = waiting.popleft()
+        queue = deque([first])
+        while queue:
+            task = queue.popleft()
             for name in [*(spec.name for spec in task.produces), *task.consumes]:
                 producer = plan.producers[name]
                 for consumer in plan.consumers[name]:
@@ -115,7 +115,7 @@ def _acts_of_a_period(plan: ActorPlan) -> dict[str, int]:
                         count = group[counted.name] * factor
                         if neighbour.name not in group:
                             group[neighbour.name] = count
-                            waiting.append(neighbour)
+                            queue.append(neighbour)
                         elif group[neighbour.name] != count:
                             raise InputError(
                                 f"the register {name} is made by {producer.name} and used by {consumer.name} at "
@@ -179,12 +179,12 @@ class _Trial:
 
     def run(self, wanted: dict[str, int], *, most: dict[str, int]) -> bool:
         """Act while anybody can and has not acted `most` times; whether every actor has done what is wanted of it."""
-        moved = True
-        while moved:
-            moved = False
+        has_moved = True
+        while has_moved:
+            has_moved = False
             for task in self.plan.tasks:
                 while self.acts[task.name] < most.get(task.name, MOST_ACTS) and self._act(task):
-                    moved = True
+                    has_moved = True
         return all(self.acts[name] >= count for name, count in wanted.items())
 
     def blocked(self, wanted: dict[str, int]) -> list[str]:

@@ -76,9 +76,9 @@ class PriorityAveraging:
         self._trial = Trial(trial_steps)
         self._model, self._optimizer = model, optimizer
         self._slice_bytes, self._timeout = slice_bytes, timeout
-        named = [(name, p) for name, p in model.module.named_parameters() if p.requires_grad]
-        self._names = [name for name, _ in named]
-        self._values = [value for _, value in named]
+        parameters = [(name, p) for name, p in model.module.named_parameters() if p.requires_grad]
+        self._names = [name for name, _ in parameters]
+        self._values = [value for _, value in parameters]
         self._numbers = {id(value): number for number, value in enumerate(self._values)}
         self._used: dict[int, None] = {}
         """Parameters in the order of their first use."""
@@ -201,9 +201,9 @@ class PriorityAveraging:
                 group.pending = True
                 self._stepped = False
                 self.exchange.offer(group.slices)
-        done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        done.set_result(bucket.buffer())
-        return done
+        reduction: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        reduction.set_result(bucket.buffer())
+        return reduction
 
     def _await(self, number: int) -> None:
         if torch._C._current_graph_task_id() != -1:
@@ -247,13 +247,13 @@ def _together(order: Sequence[int], values: Sequence[torch.Tensor], size: int) -
     room, dtype = 0, None
     for number in order:
         value = values[number]
-        needed = value.numel() * value.element_size()
-        if buckets and needed <= room and value.dtype == dtype:
+        nbytes = value.numel() * value.element_size()
+        if buckets and nbytes <= room and value.dtype == dtype:
             buckets[-1].append(number)
-            room -= needed
+            room -= nbytes
         else:
             buckets.append([number])
-            room, dtype = size - needed, value.dtype
+            room, dtype = size - nbytes, value.dtype
     return buckets
 
 
@@ -263,8 +263,8 @@ def _refuse(model: DistributedDataParallel) -> None:
             "find_unused_parameters=True: gradients by priority need one of every parameter in every step; freeze or "
             "remove what is not used, and leave the option out"
         )
-    if away := [name for name, value in model.module.named_parameters() if value.device.type != "cpu"]:
+    if off_cpu := [name for name, value in model.module.named_parameters() if value.device.type != "cpu"]:
         raise ModelError(
-            f"{away[0]} is not on the processor: gradients by priority were never run on a GPU, and are refused there; "
-            "use DistributedDataParallel alone"
+            f"{off_cpu[0]} is not on the processor: gradients by priority were never run on a GPU, and are refused "
+            "there; use DistributedDataParallel alone"
         )

@@ -65,13 +65,13 @@ class Exchange:
             PeerError: A worker is gone, or nothing has come for too long.
         """
         with self._changed:
-            done = self._changed.wait_for(
+            is_over = self._changed.wait_for(
                 lambda: self._failure is not None or self._under_way.isdisjoint(numbers),
                 timeout=self._timeout,
             )
             if self._failure is not None:
                 raise PeerError(f"averaging gradients failed: {self._failure}") from self._failure
-        if not done:
+        if not is_over:
             raise PeerError(
                 f"the gradients of {what} were not averaged within {self._timeout:g} s; see the logs of the other "
                 "workers"

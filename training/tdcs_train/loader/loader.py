@@ -166,20 +166,20 @@ class Loader:
         look = _Look(runtime)
         runtime.start()
         waited = 0.0
-        done: Callable[[], None] | None = None
+        release: Callable[[], None] | None = None
         try:
             for place in range(len(self)):
                 begin = time.monotonic()
-                if done is not None:
-                    done()
-                register, done = _next(hand_over, runtime)
+                if release is not None:
+                    release()
+                register, release = _next(hand_over, runtime)
                 waited += time.monotonic() - begin
                 images, labels = stages.batch_arrays(register, self.batch, self.shape)
                 yield Batch(images[: register.value], labels[: register.value])
                 if place % BATCHES_A_LOOK == BATCHES_A_LOOK - 1:
                     look.add_up()
-            if done is not None:
-                done()
+            if release is not None:
+                release()
             _await_end(runtime)
             look.add_up()
             self.report = EpochReport(

@@ -31,18 +31,18 @@ class DecoderProcesses:
         self._ends: list[Connection] = []
         self._processes = []
         for number in range(count):
-            ours, theirs = context.Pipe()
+            parent_end, child_end = context.Pipe()
             process = context.Process(
                 target=_work,
-                args=(theirs, [*self._ends, ours], decode, shape, memory),
+                args=(child_end, [*self._ends, parent_end], decode, shape, memory),
                 name=f"decoder-{number}",
                 daemon=True,
             )
             process.start()
-            theirs.close()
-            self._ends.append(ours)
+            child_end.close()
+            self._ends.append(parent_end)
             self._processes.append(process)
-            self._idle.put(ours)
+            self._idle.put(parent_end)
 
     def __call__(self, inputs: Registers, outputs: Registers, number: int) -> None:
         """The images of a chunk of files, by whichever process is idle.

@@ -99,25 +99,25 @@ class Watched(Generic[Batch]):
         self._loader = loader
 
     def __iter__(self) -> Iterator[Batch]:
-        begun = time.monotonic()
+        start = time.monotonic()
         batches = iter(self._loader)  # workers may be started here
         while True:
             try:
                 batch = next(batches)
             except StopIteration:
-                self._count(begun)
+                self._count(start)
                 return
-            self._count(begun)
+            self._count(start)
             yield batch
-            begun = time.monotonic()
+            start = time.monotonic()
 
     def __next__(self) -> Batch:
         """The next batch of a loader that is an iterator itself, as DALI's are."""
-        begun = time.monotonic()
+        start = time.monotonic()
         try:
             return next(self._loader)  # type: ignore[call-overload, no-any-return]
         finally:
-            self._count(begun)
+            self._count(start)
 
     def __len__(self) -> int:
         return len(self._loader)  # type: ignore[arg-type]
@@ -128,9 +128,9 @@ class Watched(Generic[Batch]):
         return getattr(self._loader, name)
 
     def _count(self, begun: float) -> None:
-        ended = time.monotonic()
-        self.waits.add(begun, ended)
-        _process.add(begun, ended)
+        end = time.monotonic()
+        self.waits.add(begun, end)
+        _process.add(begun, end)
 
 
 def watch(loader: Iterable[Batch]) -> Watched[Batch]:

@@ -112,7 +112,7 @@ class Connection:
         while True:
             with self._incoming:
                 remaining = until - time.monotonic()
-                came = self._incoming.wait_for(
+                has_frame = self._incoming.wait_for(
                     lambda: self._inbox or self._error or not self._reading, max(remaining, 0.0)
                 )
                 if self._inbox:
@@ -122,7 +122,7 @@ class Connection:
                         self._outgoing.notify_all()
                     break
                 self._raise()
-                if not came or remaining <= 0:
+                if not has_frame or remaining <= 0:
                     raise self._silent(awaited)
                 self._reading = True
             if not self._read():
@@ -187,25 +187,25 @@ class Connection:
 
         Between takes no thread reads. So the reason that the peer gave may lie unread; it says more than the kernel.
         """
-        ended = self._ended(error)
+        peer_error = self._ended(error)
         with self._incoming:
             self._incoming.wait_for(lambda: self._error or not self._reading, LAST_SECONDS)
             if self._error:
                 return self._error
             other_reads, self._reading = self._reading, True
         if other_reads:  # and waits for bytes still: it is not the peer's end that `error` is about
-            self._fail(ended)
-            return self._error or ended
+            self._fail(peer_error)
+            return self._error or peer_error
         try:
             self._read_rest()
         except PeerError as reason:
-            ended = reason
+            peer_error = reason
         except OSError:
             pass  # `error` says why the connection ended
         finally:
-            self._fail(ended)  # before another thread may read: what is left may begin within a frame
+            self._fail(peer_error)  # before another thread may read: what is left may begin within a frame
             self._has_read()
-        return self._error or ended
+        return self._error or peer_error
 
     def _read_rest(self) -> None:
         """Reads all frames that are there, without waiting for more. Raises PeerError for an ABORT, else OSError."""
@@ -251,9 +251,9 @@ class Connection:
             self._fail(stopped)
             raise stopped from error
         except OSError as error:
-            ended = self._ended(error)
-            self._fail(ended)
-            raise self._error or ended from error
+            peer_error = self._ended(error)
+            self._fail(peer_error)
+            raise self._error or peer_error from error
         finally:
             self._has_read()
         return True
@@ -318,8 +318,8 @@ class Connection:
             return True
         if self._sending:
             return False
-        ended = self._closing and not self._outbox
-        return ended or self._owed >= OWED or self._packet_can_leave()
+        is_finished = self._closing and not self._outbox
+        return is_finished or self._owed >= OWED or self._packet_can_leave()
 
     def _packet_can_leave(self) -> bool:
         return bool(self._outbox) and (self._credits > 0 or self._outbox[0].kind is not Kind.DATA)

@@ -100,18 +100,20 @@ class Rendezvous:
     def read(self, key: str, *, awaited: str, connections: Sequence[Connection] = ()) -> Any:
         """The note of that key; waits until it is there, or one of the connections has ended without it."""
         deadline = time.monotonic() + self.membership.timeout
-        ended: PeerError | None = None
+        peer_error: PeerError | None = None
         while time.monotonic() < deadline:
             try:
                 if self._store.check([key]):
                     return json.loads(self._store.get(key))
             except (RuntimeError, distributed.DistError) as error:
-                raise ended or self._master_lost(error) from error
-            if ended is not None:
-                raise ended
+                raise peer_error or self._master_lost(error) from error
+            if peer_error is not None:
+                raise peer_error
             time.sleep(_LOOK_SECONDS)
             # Before the next look at the note: a peer that ended well has left its own, and has seen all others.
-            ended = next((end for connection in connections if (end := connection.end()) is not None), None)
+            peer_error = next(
+                (end for connection in connections if (end := connection.end()) is not None), None
+            )
         raise PeerError(f"{awaited} did not come within {self.membership.timeout:g} s")
 
     def connect(self, peers: Mapping[int, str], *, purpose: str) -> dict[int, Connection]:
@@ -124,10 +126,10 @@ class Rendezvous:
         deadline = time.monotonic() + self.membership.timeout
         for rank in sorted(peer for peer in peers if peer < own_rank):
             by_rank[rank] = self._opened(self._call(rank, peers[rank], purpose, deadline), peers[rank])
-        waiting = {rank for rank in peers if rank > own_rank}
-        while waiting:
-            rank, caller = self._answer(waiting, peers, purpose, deadline)
-            waiting.discard(rank)
+        missing = {rank for rank in peers if rank > own_rank}
+        while missing:
+            rank, caller = self._answer(missing, peers, purpose, deadline)
+            missing.discard(rank)
             by_rank[rank] = self._opened(caller, peers[rank])
         return by_rank
 

@@ -34,35 +34,35 @@ def shared_parameters(
 
     The largest ones go to the server with the fewest bytes, so all servers hold about as many.
     """
-    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    if not named:
+    parameters = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    if not parameters:
         raise PlanError(f"the model {type(model).__name__} has no parameters to train")
-    if lazy := [name for name, p in named if isinstance(p, nn.parameter.UninitializedParameter)]:
+    if lazy := [name for name, p in parameters if isinstance(p, nn.parameter.UninitializedParameter)]:
         raise PlanError(
             f"the parameter {lazy[0]} has no shape yet; call the model on one mini-batch before it is served"
         )
-    refuse_overlaps(named)
+    refuse_overlaps(parameters)
     if priorities is None:
-        priorities = {name: len(named) - number for number, (name, _) in enumerate(named)}
-    if missing := [name for name, _ in named if name not in priorities]:
+        priorities = {name: len(parameters) - number for number, (name, _) in enumerate(parameters)}
+    if missing := [name for name, _ in parameters if name not in priorities]:
         raise PlanError(f"the order has no priority for {missing[0]}; it is an order of another model")
-    sizes = [p.numel() * p.element_size() for _, p in named]
-    held, server = [0] * servers, [0] * len(named)
-    for number in sorted(range(len(named)), key=lambda each: -sizes[each]):
-        server[number] = held.index(min(held))
-        held[server[number]] += sizes[number]
-    urgency = sorted(range(len(named)), key=lambda each: (-priorities[named[each][0]], each))
+    sizes = [p.numel() * p.element_size() for _, p in parameters]
+    loads, server = [0] * servers, [0] * len(parameters)
+    for number in sorted(range(len(parameters)), key=lambda each: -sizes[each]):
+        server[number] = loads.index(min(loads))
+        loads[server[number]] += sizes[number]
+    urgency = sorted(range(len(parameters)), key=lambda each: (-priorities[parameters[each][0]], each))
     places = {number: place for place, number in enumerate(urgency)}
     return [
         SharedParameter(
             number=number,
             name=name,
             bytes=sizes[number],
-            priority=len(named) - places[number],
-            priority_class=class_of(places[number], len(named)),
+            priority=len(parameters) - places[number],
+            priority_class=class_of(places[number], len(parameters)),
             server=server[number],
         )
-        for number, (name, _) in enumerate(named)
+        for number, (name, _) in enumerate(parameters)
     ]
 
 

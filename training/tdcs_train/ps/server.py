@@ -47,9 +47,9 @@ class ParameterServer:
     ) -> None:
         self._listener, self._workers, self._timeout, self._number = listener, workers, timeout, number
         self._all = shared_parameters(model, servers=servers, priorities=priorities)
-        named = dict(model.named_parameters())
+        by_name = dict(model.named_parameters())
         self._own = {parameter.number: parameter for parameter in self._all if parameter.server == number}
-        self._values = {key: named[parameter.name] for key, parameter in self._own.items()}
+        self._values = {key: by_name[parameter.name] for key, parameter in self._own.items()}
         self._optimizers = {key: optimizer([value]) for key, value in self._values.items()}
         self._gradients = [
             {key: staging(value) for key, value in self._values.items()} for _ in range(workers)
@@ -194,12 +194,12 @@ class ParameterServer:
         """Raises PeerError for a worker that others have waited for too long, or that has ended before them."""
         now = time.monotonic()
         with self._lock:
-            waiting = [
+            overdue = [
                 (since, number, sorted(self._answers[number])) for number, since in self._since.items()
             ]
-        for since, number, came in sorted(waiting):
-            missing = next(rank for rank in range(self._workers) if rank not in came)
-            name, senders = self._own[number].name, ", ".join(map(str, came))
+        for since, number, ranks in sorted(overdue):
+            missing = next(rank for rank in range(self._workers) if rank not in ranks)
+            name, senders = self._own[number].name, ", ".join(map(str, ranks))
             if self._channels[missing].peer_done:
                 raise PeerError(
                     f"worker {missing} has ended, and worker {senders} goes on with the gradient of {name}; give all "

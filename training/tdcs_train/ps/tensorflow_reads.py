@@ -71,10 +71,10 @@ def _clock(value: tf.Tensor) -> tf.Tensor:
         with tf.control_dependencies([value]):
             return tf.timestamp()
 
-    called = tf.function(clock).get_concrete_function(tf.TensorSpec(value.shape, value.dtype))
-    called.add_to_graph(tf.compat.v1.get_default_graph())
+    concrete = tf.function(clock).get_concrete_function(tf.TensorSpec(value.shape, value.dtype))
+    concrete.add_to_graph(tf.compat.v1.get_default_graph())
     # A function's stateful operations run in the order of its text, so clocks would wait for each other and every trace
     # would look ordered. A call of this kind is not known to have state.
-    (time,) = tf.raw_ops.PartitionedCall(args=[value], Tout=[tf.float64], f=called)
+    (time,) = tf.raw_ops.PartitionedCall(args=[value], Tout=[tf.float64], f=concrete)
     time.set_shape([])
     return time

@@ -56,8 +56,8 @@ class ServedModel:
         refuse_compiled(model)
         self._timeout = timeout
         self._shared = shared_parameters(model, servers=len(hosts), priorities=priorities)
-        named = dict(model.named_parameters())
-        self._values = [named[parameter.name] for parameter in self._shared]
+        by_name = dict(model.named_parameters())
+        self._values = [by_name[parameter.name] for parameter in self._shared]
         self._numbers = {id(value): number for number, value in enumerate(self._values)}
         self._arrived = [0] * len(self._shared)
         self._taken = [0] * len(self._shared)
@@ -133,8 +133,8 @@ class ServedModel:
                 answer = greeting(connection, peer=name)
             except OSError as error:
                 raise PeerError(f"{name} ended the connection ({error}); see its log") from error
-            if refused := answer.get("refused"):
-                raise PeerError(f"{name} refused this worker: {refused}")
+            if refusal := answer.get("refused"):
+                raise PeerError(f"{name} refused this worker: {refusal}")
             if answer.get("server") != number:
                 raise PeerError(f"{name} is server {answer.get('server')}; give the servers in their order")
             connection.settimeout(None)

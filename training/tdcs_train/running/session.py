@@ -113,9 +113,9 @@ def _train(
     if done:
         _check_position(pipeline.position, options)
         say({"resumed": done, "of": end})
-    every = options.every or data.order.items
+    interval = options.every or data.order.items
     while done < end:
-        count = _round(min(every, end - done), pipeline.plan, options.settings)
+        count = _round(min(interval, end - done), pipeline.plan, options.settings)
         # The numbers of a round are by its place: after a restart they are what they would have been.
         seed_all(options.seed, done, pipeline.place.rank)
         items = data.items(pipeline.place, first=done, count=count) if pipeline.is_first else None
@@ -140,10 +140,10 @@ def _train(
             return exit_codes.STOPPED
     if data.evaluations:
         items = data.evaluation_items(pipeline.place) if pipeline.is_first else None
-        result = pipeline.evaluate(items, count=data.evaluations, metric=own.metric)
+        evaluation = pipeline.evaluate(items, count=data.evaluations, metric=own.metric)
         if pipeline.place.rank == 0:
-            report = {"evaluation": result.loss, "samples": result.samples}
-            say({**report, **({"metric": result.metric} if own.metric else {})})
+            report = {"evaluation": evaluation.loss, "samples": evaluation.samples}
+            say({**report, **({"metric": evaluation.metric} if own.metric else {})})
     _write_model(pipeline, options)
     return exit_codes.DONE
 
@@ -176,8 +176,8 @@ def _round(count: int, plan: StagePlan, settings: Settings) -> int:
     """Mini-batches that the replicas of every stage can share: never fewer, so that a run comes to its end."""
     if settings.mode == "flush":
         return count
-    together = math.lcm(*plan.replicas)
-    return -(-count // together) * together
+    multiple = math.lcm(*plan.replicas)
+    return -(-count // multiple) * multiple
 
 
 def _check_position(position: dict[str, Any], options: RunOptions) -> None:

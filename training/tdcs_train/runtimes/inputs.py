@@ -35,9 +35,9 @@ def check_recipe(recipe: Recipe, *, runtime: str) -> None:
         "schedule": recipe.schedule is not None,
         "stage_rates": bool(recipe.stage_rates),
     }
-    if named := [name for name, is_set in options.items() if is_set]:
+    if fields := [name for name, is_set in options.items() if is_set]:
         raise PlanError(
-            f"{', '.join(named)} of the recipe: {runtime} makes its own updates, which know nothing of it; change the "
+            f"{', '.join(fields)} of the recipe: {runtime} makes its own updates, which know nothing of it; change the "
             "learning rate in .optimizer between steps, or use tdcs_train's own pipeline, which has it"
         )
 

@@ -81,13 +81,13 @@ def program(plan: PipelinePlan, runtime: Runtime, *, model: str, micro_batches: 
             "the profile does not say which inputs it was measured with; profile the model with tdcs-train profile"
         )
     size = plan.inputs[0].shape[0]
-    together = 1 if runtime == "tdcs" else micro_batches * plan.replicas[0]
+    factor = 1 if runtime == "tdcs" else micro_batches * plan.replicas[0]
     if runtime == "tdcs":
         micro_batches = math.lcm(*plan.replicas)
-    samples = size * together
+    samples = size * factor
     mode = 'mode="stash"' if runtime == "tdcs" else 'mode="flush", micro_batches=MICRO_BATCHES'
     imports = _IMPORTS[runtime] if runtime == "tdcs" else _SHARED + _IMPORTS[runtime]
-    needed = "import json\nimport os\n" if runtime == "torch" else "import json\n"
+    preamble = "import json\nimport os\n" if runtime == "torch" else "import json\n"
     return f'''"""{plan.advice.capitalize()}: for {_NAMES[runtime]}, written by tdcs-train plan.
 
     torchrun --nproc-per-node {plan.workers} THIS_FILE
@@ -95,7 +95,7 @@ def program(plan: PipelinePlan, runtime: Runtime, *, model: str, micro_batches: 
 Expected are {plan.expected_seconds:.6f} seconds for each {size} samples, with the pipeline full.
 """
 
-{needed}
+{preamble}
 import torch
 
 from tdcs_train.errors import ended_by_input_errors

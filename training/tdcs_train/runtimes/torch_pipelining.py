@@ -52,8 +52,8 @@ class TorchPipeline:
             positional(model, inputs), replica=self.place.replica, replicas=self.place.own * micro
         )
         kinds = kinds_of(model, example)
-        again = self.place.stage in plan.recomputing
-        self.stage = StageModule(model, self.place.stage, kinds, recomputes=again).to(self.device)
+        recomputes = self.place.stage in plan.recomputing
+        self.stage = StageModule(model, self.place.stage, kinds, recomputes=recomputes).to(self.device)
         self._model = model
         self._marks: tuple[torch.Tensor, ...] = ()
         loss = loss_of_leaving(model, kinds, recipe.loss)
