@@ -91,7 +91,7 @@ def measured(shape: Callable[..., None], options: argparse.Namespace) -> tuple[l
         finally:
             for program in [*workers, server]:
                 program.end()
-    return [alone for alone, _ in pairs], [beside for _, beside in pairs]
+    return [alone for alone, _ in pairs], [contended for _, contended in pairs]
 
 
 def main() -> None:
@@ -104,17 +104,19 @@ def main() -> None:
     options = parser.parse_args()
     rows = []
     for link, shape in LINKS.items():
-        alone, beside = measured(shape, options)
+        alone, contended = measured(shape, options)
         rows.append(
             {
                 "link": link,
                 "Mbit/s": options.mbit,
                 "bytes": options.bytes,
                 "seconds alone (median)": round(statistics.median(alone), 4),
-                "seconds beside another (median)": round(statistics.median(beside), 4),
-                "lowest beside another": round(min(beside), 4),
-                "highest beside another": round(max(beside), 4),
-                "beside another over alone": round(statistics.median(beside) / statistics.median(alone), 3),
+                "seconds beside another (median)": round(statistics.median(contended), 4),
+                "lowest beside another": round(min(contended), 4),
+                "highest beside another": round(max(contended), 4),
+                "beside another over alone": round(
+                    statistics.median(contended) / statistics.median(alone), 3
+                ),
             }
         )
     keep("classes", rows)

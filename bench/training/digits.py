@@ -61,7 +61,7 @@ def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         runs = [row for row in rows if row["way"] == way]
         if any(row["epochs"] is None for row in runs):
             sys.exit(f"{way} did not come to 97 % in the epochs given: {runs}")
-        beside = [row for row in rows if row["way"] == WAYS[0]]
+        baseline = [row for row in rows if row["way"] == WAYS[0]]
         epochs, seconds = (statistics.mean(row[column] for row in runs) for column in ("epochs", "seconds"))
         summaries.append(
             {
@@ -70,7 +70,7 @@ def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 "by seed": ", ".join(f"{row['epochs']:.2f}" for row in runs),
                 "seconds (mean)": round(seconds, 2),
                 "epochs over data parallel": round(
-                    epochs / statistics.mean(row["epochs"] for row in beside), 3
+                    epochs / statistics.mean(row["epochs"] for row in baseline), 3
                 ),
             }
         )

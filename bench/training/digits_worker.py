@@ -72,8 +72,8 @@ class Clock:
         self.updates, self.seconds, self.right = 0, 0.0, 0.0
 
     def row(self, way: str, seed: int) -> dict[str, Any]:
-        reached = self.right >= GOAL
-        epochs = self.updates / (TRAINED // UPDATE) if reached else None
+        has_reached = self.right >= GOAL
+        epochs = self.updates / (TRAINED // UPDATE) if has_reached else None
         return {"way": way, "seed": seed, "epochs": epochs, "seconds": self.seconds, "right": self.right}
 
 

@@ -74,16 +74,16 @@ def inside(folder: Path, *, size: int) -> None:
         # made before any thread: its decoders are forked
         tdcs_loader = Loader(samples, batch=BATCH, shape=SHAPE, decoders=DECODERS)
         stack.callback(tdcs_loader.close)
-        theirs = DataLoader(
+        torch_loader = DataLoader(
             Files(samples), batch_size=BATCH, shuffle=True, num_workers=DECODERS, drop_last=True,
             persistent_workers=True,
         )  # fmt: skip
         rates: dict[str, list[float]] = {"tdcs_train.loader": [], "torch DataLoader": []}
         for turn in range(ROUNDS + 1):
             # Made when its turn has come: DataLoader reads ahead as soon as it has an iterator.
-            for name, loader in (("tdcs_train.loader", tdcs_loader), ("torch DataLoader", theirs)):
+            for name, loader in (("tdcs_train.loader", tdcs_loader), ("torch DataLoader", torch_loader)):
                 begin, count = time.monotonic(), 0
-                for batch in tdcs_loader.epoch(turn) if loader is tdcs_loader else theirs:
+                for batch in tdcs_loader.epoch(turn) if loader is tdcs_loader else torch_loader:
                     count += len(batch.images if isinstance(batch, Batch) else batch[0])
                 if turn:
                     rates[name].append(count / (time.monotonic() - begin))
@@ -181,10 +181,10 @@ def main() -> None:
             commands.append((more, {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}))
         printed = ""
         for command, variables in commands:
-            result = subprocess.run(command, env=variables, capture_output=True, text=True)
-            if result.returncode:
-                sys.exit(f"the benchmark failed: {result.stderr[-3000:]}")
-            printed += result.stdout
+            process = subprocess.run(command, env=variables, capture_output=True, text=True)
+            if process.returncode:
+                sys.exit(f"the benchmark failed: {process.stderr[-3000:]}")
+            printed += process.stdout
     keep("loader", [json.loads(line) for line in printed.splitlines() if line.startswith("{")])
 
 

@@ -42,17 +42,17 @@ def run(words: Sequence[str], *, name: str, workers: int, within: float) -> list
 
 def _first_failure(made: Sequence["subprocess.Popen[str]"], *, within: float) -> str:
     """Waits for all processes; which of them failed first and how, or nothing."""
-    waiting = {os.pidfd_open(process.pid): rank for rank, process in enumerate(made)}
+    rank_of = {os.pidfd_open(process.pid): rank for rank, process in enumerate(made)}
     until = time.monotonic() + within
     failure = ""
-    while waiting:
-        ended = connection.wait(list(waiting), max(0.0, until - time.monotonic()))
-        if not ended:
-            late = ", ".join(str(rank) for rank in sorted(waiting.values()))
+    while rank_of:
+        descriptors = connection.wait(list(rank_of), max(0.0, until - time.monotonic()))
+        if not descriptors:
+            late = ", ".join(str(rank) for rank in sorted(rank_of.values()))
             return failure or f"rank {late} still ran after {within:g} s"
-        for descriptor in ended:
+        for descriptor in descriptors:
             assert isinstance(descriptor, int)
-            rank = waiting.pop(descriptor)
+            rank = rank_of.pop(descriptor)
             os.close(descriptor)
             code = made[rank].wait()
             if code and not failure:

@@ -33,5 +33,5 @@ def test_a_program_that_ends_in_the_middle_of_an_epoch_does_end(tmp_path: Path) 
         place.mkdir(exist_ok=True)
         Image.new("L", (16, 16), 8 * number).save(place / f"{number:02}.png")
     words = [sys.executable, "-c", ABANDONED, str(tmp_path)]
-    ended = subprocess.run(words, capture_output=True, text=True, timeout=30, check=True)
-    assert ended.stdout == "done\n"
+    process = subprocess.run(words, capture_output=True, text=True, timeout=30, check=True)
+    assert process.stdout == "done\n"

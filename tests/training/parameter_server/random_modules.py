@@ -192,8 +192,8 @@ class Case:
 
 def random_module(seed: int) -> Case:
     """Two to five blocks, in a chain or with a skip over all of them."""
-    chosen = random.Random(seed)
-    blocks = chosen.choices(BLOCKS, k=chosen.randint(2, 5))
+    chooser = random.Random(seed)
+    blocks = chooser.choices(BLOCKS, k=chooser.randint(2, 5))
 
     def make() -> nn.Module:
         return nn.Sequential(*(block() for block in blocks), nn.Linear(WIDTH, 3))

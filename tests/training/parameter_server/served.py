@@ -194,10 +194,10 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
 
 def random_difference(seed: int) -> float:
     """How far a random module, trained over servers that hold random tensors back, is from one process."""
-    chosen = random.Random(seed)
+    chooser = random.Random(seed)
     case = random_module(seed)
-    workers, servers, share = chosen.choice((1, 1, 2)), chosen.choice((1, 2)), chosen.random()
-    rate, adam = chosen.choice((0.01, 0.05)), chosen.random() < 0.3
+    workers, servers, share = chooser.choice((1, 1, 2)), chooser.choice((1, 2)), chooser.random()
+    rate, adam = chooser.choice((0.01, 0.05)), chooser.random() < 0.3
 
     def optimizer(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         if adam:
