@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import json
+import math
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,6 +27,14 @@ from tdcs.model.redaction import redact
 
 KEYS_SECONDS: Final = 3600
 """So long what comes of an exchange is valid, where the service does not say something else."""
+
+_LATER: Final = frozenset(
+    {
+        *("Throttling", "ThrottlingException", "RequestLimitExceeded", "IDPCommunicationError"),
+        *("temporarily_unavailable", "server_error", "slow_down", "RESOURCE_EXHAUSTED", "UNAVAILABLE"),
+    }
+)
+"""Codes that ask for patience, whatever the status: the token service of AWS gives them with 400."""
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=15.0, sock_connect=5.0)
 _ONLY_READS: Final = json.dumps(
@@ -138,7 +147,7 @@ class _Asked:
             secret_access_key=fields["SecretAccessKey"],
             session_token=fields["SessionToken"],
         )
-        return IssuedKeys(keys=keys, seconds=self._until(fields["Expiration"]))
+        return self._issued(keys, self._until(fields["Expiration"]))
 
     async def google(self) -> IssuedKeys:
         plan = self._plan
@@ -159,7 +168,7 @@ class _Asked:
             answer = self._object(await self._post_json(place, lifetime, bearer=token, base=base))
             token = self._text(answer, "accessToken")
             seconds = self._until(str(answer.get("expireTime", "")))
-        return IssuedKeys(keys=_bearer(token), seconds=seconds)
+        return self._issued(_bearer(token), seconds)
 
     async def azure(self) -> IssuedKeys:
         plan = self._plan
@@ -174,7 +183,7 @@ class _Asked:
         )
         place = f"/{quote(plan.provider_name, safe='')}/oauth2/v2.0/token"
         answer = self._object(await self._post(place, body.encode(), _FORM))
-        return IssuedKeys(keys=_bearer(self._text(answer, "access_token")), seconds=self._seconds(answer))
+        return self._issued(_bearer(self._text(answer, "access_token")), self._seconds(answer))
 
     async def _post_json(
         self, place: str, request: dict[str, Any], *, bearer: str = "", base: str = ""
@@ -198,11 +207,13 @@ class _Asked:
             if 300 <= answer.status < 400:
                 reason = f"{url} redirects ({answer.status}), and no token is shown to another host"
                 raise ExchangeError(reason, refused=True)
-            message = read_answer(answer.status, document).said
+            words = read_answer(answer.status, document)
             secrets = [text for text in (self._token, secret) if text]
             raise ExchangeError(
-                f"{url} says {redact(text=message, secrets=secrets)}",
-                refused=400 <= answer.status < 500 and answer.status not in (408, 429),
+                f"{url} says {redact(text=words.said, secrets=secrets)}",
+                refused=400 <= answer.status < 500
+                and answer.status not in (408, 429)
+                and words.code not in _LATER,
             )
 
     def _object(self, document: bytes) -> dict[str, Any]:
@@ -233,6 +244,15 @@ class _Asked:
         except ValueError:
             return KEYS_SECONDS
         return (until if until.tzinfo else until.replace(tzinfo=UTC)).timestamp() - self._now.timestamp()
+
+    def _issued(self, keys: Credentials, seconds: float) -> IssuedKeys:
+        if not 0 < seconds < math.inf:
+            raise ExchangeError(
+                f"{self._plan.url} gives keys whose time is over when they come: compare the operator's clock with "
+                "the service's",
+                refused=False,
+            )
+        return IssuedKeys(keys=keys, seconds=seconds)
 
     def _unfit(self) -> ExchangeError:
         return ExchangeError(f"{self._plan.url} gives an answer without keys", refused=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
@@ -121,6 +122,30 @@ async def test_an_answer_without_keys_is_no_refusal(
     with pytest.raises(ExchangeError) as silent:
         await exchange(service, kind)
     assert not silent.value.refused
+
+
+@pytest.mark.parametrize("seconds", [0.0, -60.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("kind", PLANS)
+async def test_keys_whose_time_is_over_are_none(service: TokenService, kind: str, seconds: float) -> None:
+    answers = {
+        "amazon": "<AccessKeyId>a</AccessKeyId><SecretAccessKey>b</SecretAccessKey><SessionToken>c</SessionToken>"
+        "<Expiration>2020-01-01T00:00:00Z</Expiration>",
+        "google as an account": json.dumps(
+            {"access_token": "a", "accessToken": "a", "expireTime": "2020-01-01T00:00:00Z"}
+        ),
+    }
+    service.failure = (200, answers.get(kind, json.dumps({"access_token": "a", "expires_in": seconds})))
+    with pytest.raises(ExchangeError, match="compare the operator's clock") as refused:
+        await exchange(service, kind)
+    assert not refused.value.refused
+
+
+@pytest.mark.parametrize("code", ["Throttling", "IDPCommunicationError"])
+async def test_a_service_that_asks_for_patience_refuses_nothing(service: TokenService, code: str) -> None:
+    service.failure = (400, f"<Error><Code>{code}</Code><Message>again later</Message></Error>")
+    with pytest.raises(ExchangeError, match=code) as refused:
+        await exchange(service, "amazon")
+    assert not refused.value.refused
 
 
 async def test_a_service_that_is_away_is_named(service: TokenService) -> None:
