@@ -12,7 +12,7 @@ from tdcs.api.base import LABEL, LABEL_KEYS, LABEL_PATTERN, PATH_RULE, Model, de
 from tdcs.api.durations import DURATION_RULE, Duration
 from tdcs.api.quantities import QUANTITY_SCHEMA, to_bytes
 from tdcs.api.selection import ABOVE_ZERO, IN_RANGE
-from tdcs.api.source_uri import canonical_endpoint, canonical_source_uri
+from tdcs.api.source_uri import canonical_endpoint, canonical_place
 
 OnLimit = Literal["Suspend", "Clone"]
 
@@ -347,7 +347,7 @@ def _checked_endpoint(endpoint: str) -> str:
 
 def _checked_bucket(bucket: str) -> str:
     try:
-        return canonical_source_uri(f"s3://{bucket}").removeprefix("s3://")
+        return canonical_place(bucket)
     except ValueError as error:
         raise ValueError(f"bucket {bucket!r}: {error}; write BUCKET or BUCKET/PREFIX") from error
 
@@ -372,7 +372,8 @@ def _checked_audience(audience: str) -> str:
     return audience
 
 
-_PROXY: Final = r"^http://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?/?$"
+_PORT: Final = r"(:([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?"
+_PROXY: Final = rf"^http://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+){_PORT}/?$"
 _SERVICE_ADDRESS: Final = r"^https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?$"
 
 
@@ -471,10 +472,10 @@ class SourceRule(Model):
             Annotated[
                 str,
                 Field(
-                    min_length=3,
+                    min_length=1,
                     max_length=500,
                     **worded(
-                        r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\\?#]*)?$",
+                        r"^[^/\\?#:\s][^\\?#:]*$",
                         "must be BUCKET or BUCKET/PREFIX, without s3:// before it",
                     ),
                 ),
@@ -483,7 +484,9 @@ class SourceRule(Model):
         ],
         Field(max_length=64, json_schema_extra={"x-kubernetes-list-type": "set"}),
     ] = Field(default=[])
-    """Buckets, or prefixes in them as BUCKET/PREFIX, of these stores; empty: all that are there."""
+    """Buckets, or prefixes in them as BUCKET/PREFIX, of these stores; empty: all that are there. In place of a bucket
+    stand ACCOUNT/CONTAINER of Azure, datasets/OWNER/NAME (or models/, spaces/) of the Hugging Face Hub, and a folder
+    of a web server."""
     folders: Annotated[
         list[_RuleFolder], Field(max_length=16, json_schema_extra={"x-kubernetes-list-type": "set"})
     ] = Field(default=[])

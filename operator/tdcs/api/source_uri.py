@@ -184,6 +184,24 @@ def _azure_endpoint(account: str) -> str:
     return f"https://{account}.blob.{_AZURE_DOMAIN}"
 
 
+def canonical_place(place: str) -> str:
+    """A bucket, or what stands for it in a store of another kind, and what is below it, in its one form.
+
+    Raises:
+        ValueError: No URI can name it; the text says why.
+    """
+    if _has_control(place):
+        raise ValueError("it holds a control character, or one that cannot be seen")
+    if any(character in place for character in "\\?#:"):
+        raise ValueError("it holds one of \\ ? # :")
+    pieces = [piece for piece in place.split("/") if piece]
+    for piece in pieces:
+        _check_piece(piece)
+    if not pieces:
+        raise ValueError("it names nothing")
+    return "/".join(pieces)
+
+
 def parse_source_uri(uri: str) -> SourceUri:
     """The parts of a URI. Nothing else takes one apart: what was checked here is what is read.
 

@@ -1,7 +1,7 @@
 """A page of the versions of a bucket's objects, of which each object has the one that it had at a time."""
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 from tdcs.listing.listed_page import ListedPage, unescaped, url_decoded
@@ -92,6 +92,7 @@ def _tag(item: bytes) -> bytes:
 
 def _time(text: bytes) -> datetime:
     try:
-        return datetime.fromisoformat(text.decode("ascii"))
+        time = datetime.fromisoformat(text.decode("ascii"))
     except ValueError as error:
         raise PageError("the time of a version is none") from error
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)

@@ -99,7 +99,7 @@ RULES: list[list[dict[str, Any]]] = [
     ],
     [{"name": "buckets", "buckets": ["shared/team/"]}],
     [
-        {"name": "web", "endpoints": ["https://data.example"], "buckets": ["sets/a"]},
+        {"name": "web", "endpoints": ["https://data.example"], "buckets": ["sets/a", "Data_2/"]},
         {"name": "hub", "endpoints": ["https://huggingface.co"], "buckets": ["datasets/team", "models/team"]},
         {"name": "google", "endpoints": ["https://storage.googleapis.com"], "buckets": ["images"]},
         {"name": "azure", "endpoints": ["https://account.blob.core.windows.net"]},
@@ -125,7 +125,8 @@ ENDPOINTS = [
 OTHER_STORES: list[tuple[str, str | None]] = [
     ("https://data.example/sets/a", None), ("https://data.example/sets//a/b/", None),
     ("https://data.example/sets/ab", None),
-    ("https://data.example", None), ("http://data.example/sets/a", None), ("https://data.example:8443/sets/a", None),
+    ("https://data.example", None), ("https://data.example/Data_2/x", None),
+    ("http://data.example/sets/a", None), ("https://data.example:8443/sets/a", None),
     ("https://127.0.0.1/sets/a", None), ("http://169.254.169.254/latest", None),
     ("http://store.tdcs-store.svc/x", None),
     ("hf://datasets/team/images", None), ("hf://datasets/others/images", None), ("hf://team/model", None),
