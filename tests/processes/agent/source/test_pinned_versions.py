@@ -32,9 +32,17 @@ class Bucket:
     def delete(self, name: str) -> None:
         self.client.delete_object(Bucket=self.name, Key=f"data/{name}")
 
+    def _now(self) -> datetime:
+        """A time that nothing of the bucket is later than: its server can round the last one up."""
+        answer = self.client.list_object_versions(Bucket=self.name)
+        written = [
+            each["LastModified"] for kind in ("Versions", "DeleteMarkers") for each in answer.get(kind, [])
+        ]
+        return max(datetime.now(UTC), *written)
+
     def source(self, as_of: str = "", prefix: str = "data") -> Source:
         """As it is now, or was at a time."""
-        as_of = as_of or datetime.now(UTC).isoformat()
+        as_of = as_of or self._now().isoformat()
         options = {"endpoint": self.store.endpoint, "asOf": as_of}
         return Source(uri=f"s3://{self.name}/{prefix}", options=options, credentials=OWNER)
 
