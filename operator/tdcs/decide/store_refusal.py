@@ -170,6 +170,8 @@ _GOOGLES_BUCKET: Final = re.compile(r"The specified bucket does not exist", re.I
 """The whole message: that of an object begins with "No such object"."""
 _THROTTLED: Final = re.compile(r"throttl", re.IGNORECASE)
 _KMS: Final = re.compile(r"\bkms:|\bKMS\b")
+_CHOSEN_NAMES: Final = re.compile(r"\barn:(?!\S*:kms:)\S+|\"[^\"]*\"|'[^']*'")
+"""Of roles, buckets and objects: they mean nothing, whatever words they hold."""
 _CUSTOMER_KEY: Final = re.compile(
     r"server[- ]side encryption.*(correct parameters|customer|key)|customer[- ](supplied|provided).*key",
     re.IGNORECASE,
@@ -364,7 +366,8 @@ def judge(answer: StoreAnswer, *, keyless: bool = False, kind: StoreKind = Store
 
 
 def _cause(answer: StoreAnswer) -> Cause:
-    status, code, message = answer.status, answer.code, answer.message
+    status, code = answer.status, answer.code
+    message = _CHOSEN_NAMES.sub("", answer.message)
     if _THROTTLED.search(code) or status == 429:
         return Cause.BUSY
     # Azure's code for this is the one of wrong keys, too.

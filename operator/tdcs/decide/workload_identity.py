@@ -28,7 +28,15 @@ _ROLE: Final = re.compile(
 )
 _AZURE_ID: Final = re.compile(r"[A-Za-z0-9.-]{1,128}")
 _GOOGLE_EMAIL: Final = re.compile(r"[a-z0-9-]{1,64}@[a-z0-9.-]{1,190}\.iam\.gserviceaccount\.com")
-_REGIONS: Final = {"aws-cn": "cn-north-1", "aws-us-gov": "us-gov-west-1"}
+_REGIONS: Final = {
+    "aws-cn": "cn-north-1",
+    "aws-us-gov": "us-gov-west-1",
+    "aws-iso": "us-iso-east-1",
+    "aws-iso-b": "us-isob-east-1",
+    "aws-iso-e": "eu-isoe-west-1",
+    "aws-iso-f": "us-isof-south-1",
+    "aws-eusc": "eusc-de-east-1",
+}
 """Of partitions: in which a role's token service is asked where the Dataset names no region."""
 
 

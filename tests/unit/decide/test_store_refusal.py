@@ -251,6 +251,13 @@ def test_a_long_message_ends_behind_a_word() -> None:
         (400, "ExpiredToken", "b/KMS/customer-supplied keys", Cause.TOKEN),
         (403, "AuthenticationFailed", "Request date header too old", Cause.CLOCK),
         (403, "AccessDenied", "not authorized to perform: kms:Decrypt", Cause.KMS),
+        (
+            403,
+            "AccessDenied",
+            "User: arn:aws:sts::1:assumed-role/KMS-reader/x is not authorized to perform: s3:GetObject",
+            Cause.DENIED,
+        ),
+        (403, "AccessDenied", 'bucket "requester-pays" denies "kms:x"', Cause.DENIED),
     ],
 )
 def test_the_words_of_an_objects_name_mean_nothing_next_to_a_code(

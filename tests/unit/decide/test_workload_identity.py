@@ -40,6 +40,8 @@ def planned(
         (ROLE, {"region": "eu-west-1"}, "https://sts.eu-west-1.amazonaws.com"),
         ("arn:aws-cn:iam::123456789012:role/a/reader", {}, "https://sts.cn-north-1.amazonaws.com.cn"),
         ("arn:aws-us-gov:iam::123456789012:role/reader", {}, "https://sts.us-gov-west-1.amazonaws.com"),
+        ("arn:aws-iso:iam::123456789012:role/reader", {}, "https://sts.us-iso-east-1.c2s.ic.gov"),
+        ("arn:aws-eusc:iam::123456789012:role/reader", {}, "https://sts.eusc-de-east-1.amazonaws.eu"),
         (
             ROLE,
             {"endpoint": "https://bucket.vpce-1.s3.us-east-1.vpce.amazonaws.com"},

@@ -35,7 +35,7 @@ class Bucket:
     def _now(self) -> datetime:
         """A time that nothing of the bucket is later than: its server can round the last one up."""
         answer = self.client.list_object_versions(Bucket=self.name)
-        written = [
+        written: list[datetime] = [
             each["LastModified"] for kind in ("Versions", "DeleteMarkers") for each in answer.get(kind, [])
         ]
         return max(datetime.now(UTC), *written)
