@@ -10,7 +10,7 @@ from tests.unit.cli.builders import held, node, pod
 from tdcs.cli.console import Console
 from tdcs.cli.explain.explain_command import show_pod
 from tdcs.cli.explain.explained_pod import PodReport, PodWorld, datasets_to_read, explain_pod
-from tdcs.decide.place.pod_affinity import with_data
+from tdcs.decide.place.pod_affinity import PREFERRED, with_data
 from tdcs.model.kube_objects import Object
 
 KNOWN = {"team/pictures": held(a=60, b=30)["pictures"]}
@@ -95,6 +95,15 @@ def test_a_pod_with_node_affinity_is_said_to_be_placed_by_that() -> None:
 
     pod["spec"]["affinity"] = with_data({}, scores={"a": 10}, way="required")
     assert "by required node affinity to 1 node that held its data" in explained(pod).headline
+
+
+def test_what_a_pod_prefers_itself_is_no_affinity_to_its_data() -> None:
+    by_name = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}
+    term = {"weight": 50, "preference": by_name}
+    pod = mounting("pictures", scheduler="volcano")
+    pod["spec"]["affinity"] = {"nodeAffinity": {PREFERRED: [term]}}
+
+    assert "it has no node affinity to its data" in explained(pod).headline
 
 
 def test_a_pod_that_was_created_with_its_node_was_chosen_by_no_scheduler() -> None:

@@ -67,6 +67,30 @@ def test_what_a_pod_says_itself_of_nodes_by_their_names_is_kept() -> None:
     assert [named_node(term) for term in terms] == [["n1"], ["n2"]], "for nodes with data alone"
 
 
+@pytest.mark.parametrize("weight", [10, 50, 100])
+@pytest.mark.parametrize("scores", [{}, {"n1": 10}], ids=["no data", "data"])
+def test_a_preference_of_the_pod_for_a_node_stays_whatever_its_weight(
+    weight: int, scores: dict[str, int]
+) -> None:
+    pod_terms = [
+        {"weight": weight, "preference": by_name("In", "mine")},
+        {"weight": weight, "preference": by_name("In", "n1")},
+        {
+            "weight": weight,
+            "preference": {"matchExpressions": [{"key": "tdcs.io/far", "operator": "Exists"}]},
+        },
+    ]
+    affinity = {"nodeAffinity": {PREFERRED: pod_terms}}
+
+    created = with_data(affinity, scores=scores, way="preferred")
+    renewed = with_data(created, scores={"n2": 10}, way="preferred")
+
+    assert created["nodeAffinity"][PREFERRED][: len(pod_terms)] == pod_terms
+    assert renewed["nodeAffinity"][PREFERRED][: len(pod_terms)] == pod_terms
+    assert [named_node(term["preference"]) for term in renewed["nodeAffinity"][PREFERRED][3:]] == [["n2"]]
+    assert with_data(renewed, scores={}, way="preferred") == affinity
+
+
 def test_required_terms_hold_next_to_those_of_the_pod() -> None:
     affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [ZONE, RACK]}}}
 

@@ -11,7 +11,7 @@ from tdcs.cli.explain.pod_place import PodPlace
 from tdcs.decide.place.data_location import held
 from tdcs.decide.place.dataset_copies import CopyOnNodes
 from tdcs.decide.place.near_nodes import NodePlaces, group_of, places_of, shares_of
-from tdcs.decide.place.pod_affinity import PREFERRED, REQUIRED, is_near, named_node
+from tdcs.decide.place.pod_affinity import PREFERRED, REQUIRED, is_near, is_of_data, named_node
 from tdcs.model.humanize import counted
 from tdcs.model.job_pods import pod_view
 from tdcs.model.kube_objects import ENDED_POD_PHASES, Object
@@ -162,8 +162,8 @@ def _affinity_to(pod: Object) -> str:
             f"required node affinity to {counted(len(needed), 'node')} that held its data when it was made: it runs on "
             "no other one"
         )
-    preferred = node.get(PREFERRED) or ()
-    named_nodes = {name for term in preferred for name in named_node(term.get("preference") or {})}
+    preferred = [term for term in node.get(PREFERRED) or () if is_of_data(term)]
+    named_nodes = {name for term in preferred for name in named_node(term["preference"])}
     near = ", behind these to their racks, zones and regions" if any(map(is_near, preferred)) else ""
     if not named_nodes:
         return ""

@@ -2,7 +2,8 @@
 
 Nodes are named by `metadata.name`, which every node has: the label `kubernetes.io/hostname` may be another name, or of
 several nodes. A term names one node, as the API allows it for this field. Nodes without data in the same rack, zone or
-region are preferred by their labels, by less than any node with data.
+region are preferred by their labels, by less than any node with data. Each preferred term carries a condition that
+every node meets, so that a later call replaces these terms and none that the pod's author wrote.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,8 +29,8 @@ MOST_TERMS: Final = 200
 """Required terms of one pod: each one that it has already and that names no node with data, for each node."""
 
 
-NEAR: Final = "tdcs.io/far"
-"""The label that no node has, by whose absence a preferred term of nearness is known again."""
+MARK: Final[Mapping[str, str]] = {"key": "tdcs.io/far", "operator": "DoesNotExist"}
+"""The condition of TDCS's preferred terms, by which they are known again: no node has this label."""
 
 NEAR_WEIGHT: Final = MAX_WEIGHT // MAX_SCORE - 1
 """What a node at nearest weighs that has no data: less than the least score of one that has."""
@@ -48,7 +49,7 @@ def with_data(
     """The affinity of a pod with that to its data; unchanged when no node holds any of it.
 
     Args:
-        affinity: what the pod has. Preferred terms of an earlier call are replaced.
+        affinity: what the pod has. Preferred terms of an earlier call, and no others, are replaced.
         scores: of the nodes that hold data, see `tdcs.decide.place.node_score.node_scores`.
         way: `preferred`: by weight, behind the pod's own terms. `required`: no other node will do; the pod's own
             requirements still hold.
@@ -57,11 +58,17 @@ def with_data(
     new_affinity = dict(affinity or {})
     node = dict(new_affinity.get("nodeAffinity") or {})
     best = sorted(scores, key=lambda name: (-scores[name], name))[:MOST_NODES]
-    own_terms = [term for term in node.get(PREFERRED) or () if not _is_of_data(term)]
+    own_terms = [term for term in node.get(PREFERRED) or () if not is_of_data(term)]
     if way == "preferred":
         terms = [
             *own_terms,
-            *({"weight": scores[name] * MAX_WEIGHT // MAX_SCORE, "preference": _at(name)} for name in best),
+            *(
+                {
+                    "weight": scores[name] * MAX_WEIGHT // MAX_SCORE,
+                    "preference": {**_at(name), "matchExpressions": [dict(MARK)]},
+                }
+                for name in best
+            ),
             *near,
         ]
         node = {**node, PREFERRED: terms} if terms else {key: node[key] for key in node if key != PREFERRED}
@@ -94,7 +101,7 @@ def near_terms(copies: Sequence[CopyOnNodes], *, places: NodePlaces) -> list[Obj
                         for key, value in zip(places.keys[level:], group, strict=True)
                         if value
                     ),
-                    {"key": NEAR, "operator": "DoesNotExist"},
+                    dict(MARK),
                 ]
             },
         }
@@ -133,21 +140,14 @@ def _at(name: str) -> Object:
     return {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}
 
 
-def _is_of_data(term: Mapping[str, Any]) -> bool:
-    """Whether a preferred term is of an earlier call: it names one node by its name with a weight of a score, or the
-    label that no node has."""
-    preference = term.get("preference") or {}
-    return is_near(term) or (
-        preference.keys() == {"matchFields"}
-        and len(preference["matchFields"]) == len(named_node(preference)) == 1
-        and term.get("weight", 0) % (MAX_WEIGHT // MAX_SCORE) == 0
-    )
+def is_of_data(term: Mapping[str, Any]) -> bool:
+    """Whether a preferred term is one of TDCS, for a node with data or for nodes near it."""
+    return MARK in ((term.get("preference") or {}).get("matchExpressions") or ())
 
 
 def is_near(term: Mapping[str, Any]) -> bool:
     """Whether a preferred term is one of `near_terms`."""
-    expressions = (term.get("preference") or {}).get("matchExpressions") or ()
-    return any(expression.get("key") == NEAR for expression in expressions)
+    return is_of_data(term) and not named_node(term["preference"])
 
 
 def named_node(term: Mapping[str, Any]) -> list[str]:
