@@ -82,7 +82,7 @@ def plan_copy(
     mode: Mode = Mode.AUTO,
     node_count: int | None = None,
     zones: Zones = Zones.AUTO,
-    others: Sequence[Place] = (),
+    others: Sequence[CacheNode] = (),
 ) -> CopyPlan:
     """Choose the nodes of one copy of a dataset, and whether it is partitioned or replicated.
 
@@ -100,7 +100,7 @@ def plan_copy(
         node_count: how many nodes; None means the fewest that can hold the copy and every one with readers, or for
             REPLICATE every candidate that can.
         zones: in which zones its nodes are.
-        others: zones of the nodes of other copies.
+        others: the nodes of other copies.
 
     Raises:
         ValueError: for a node_count below one or a negative size.
@@ -163,7 +163,7 @@ def _by_zones(
     mode: Mode,
     count: int | None,
     zones: Zones,
-    others: Sequence[Place],
+    others: Sequence[CacheNode],
 ) -> list[CacheNode]:
     """The nodes in the order in which they are chosen in a cluster with zones or racks."""
     near = together(ranked, size=size, others=others, policy=zones)

@@ -164,7 +164,7 @@ def place(inputs: PlacementInput) -> tuple[WantPlacement, ...]:
     }
     nodes_of: dict[str, set[str]] = {}
     placements = []
-    zones = {candidate.node.name: candidate.node.zone for candidate in inputs.candidates}
+    node_named = {candidate.node.name: candidate.node for candidate in inputs.candidates}
     for want in inputs.wants:
         paths = want.paths
         totals = inputs.totals[paths]
@@ -192,7 +192,7 @@ def place(inputs: PlacementInput) -> tuple[WantPlacement, ...]:
             size=size,
             totals=totals,
             quotas=quotas,
-            others=[zones[node] for node in sorted(nodes_of.get(want.alongside, ())) if want.alongside],
+            others=[node_named[name] for name in sorted(nodes_of.get(want.alongside, ())) if want.alongside],
         )
         for copy_id, plan in plans:
             fitting = room.fit(
@@ -247,7 +247,7 @@ def _plans_that_stay(
     size: int,
     totals: Totals,
     quotas: Mapping[str, int],
-    others: Sequence[Place],
+    others: Sequence[CacheNode],
 ) -> list[tuple[str, CopyPlan]]:
     """The copies of a want by the readers that are known; by those too that there may have been, if copies would leave
     these else. A copy that stays as it is needs no guess, which might move it: whole on a node that was
@@ -342,7 +342,7 @@ def _plans(
     least: int,
     candidates: Iterable[CacheNode],
     keeps: Mapping[str, Collection[str]],
-    others: Sequence[Place] = (),
+    others: Sequence[CacheNode] = (),
 ) -> Iterator[tuple[str, CopyPlan]]:
     """The id and the nodes of each copy, until no node is left. A node with less room than `least`, that of the
     largest slot, comes last, whatever it had before."""
@@ -368,7 +368,7 @@ def _plans(
                 mode=Mode(want.mode),
                 node_count=count,
                 zones=Zones(want.zones),
-                others=[*others, *(node.zone for node in nodes if node.name in used_nodes | other_nodes)],
+                others=[*others, *(node for node in nodes if node.name in used_nodes | other_nodes)],
             )
             # Fewer of the chosen nodes may be enough: a later look, which ranks these first, would find out.
             chosen = frozenset(node.name for node in plan.nodes)

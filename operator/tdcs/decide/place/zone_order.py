@@ -4,7 +4,8 @@ A partitioned copy is kept in one zone, where it fits, since each of its readers
 replicated one is spread over the zones, since its nodes read nothing from one another and the zones' readers do; and
 each further copy goes to a zone without one. Nodes with readers, and those that have some of the copy already, come
 before all others wherever they are: bytes that are moved cross zones, too. Within a zone the same holds of its racks:
-a partitioned copy is kept in one where it fits, replicas are spread over them.
+a partitioned copy is kept in one where it fits, replicas are spread over them, and each further copy goes to one
+without.
 """
 
 import itertools
@@ -50,20 +51,21 @@ Node = TypeVar("Node", bound=ZonedNode)
 
 
 def together(
-    ranked: Sequence[Node], *, size: int, others: Sequence[Place] = (), policy: Zones = Zones.AUTO
+    ranked: Sequence[Node], *, size: int, others: Sequence[ZonedNode] = (), policy: Zones = Zones.AUTO
 ) -> list[Node]:
     """The nodes of the best zone first, then those of the nearest ones to it.
 
     Args:
         ranked: the best node first, without regard to zones.
         size: bytes of the copy.
-        others: zones of the nodes of other copies.
-        policy: `TOGETHER`: near these, else where there is none.
+        others: the nodes of other copies.
+        policy: `TOGETHER`: in their zones and racks, else where there is none of them.
     """
     zones = _best_first(ranked, _zone, size=size, others=others, policy=policy)
     near = sorted(zones, key=lambda zone: steps(zones[0], zone) if zone != zones[0] else -1)
     order = {zone: number for number, zone in enumerate(near)}
-    racks = {rack: number for number, rack in enumerate(_best_first(ranked, _rack, size=size))}
+    best_racks = _best_first(ranked, _rack, size=size, others=others, policy=policy)
+    racks = {rack: number for number, rack in enumerate(best_racks)}
     return [
         node
         for tier in _tiers(ranked)
@@ -72,11 +74,11 @@ def together(
 
 
 def spread(
-    ranked: Sequence[Node], *, size: int, others: Sequence[Place] = (), policy: Zones = Zones.AUTO
+    ranked: Sequence[Node], *, size: int, others: Sequence[ZonedNode] = (), policy: Zones = Zones.AUTO
 ) -> list[Node]:
     """A node of each zone in turn, the best zone first. Arguments as of `together`."""
     zones = _best_first(ranked, _zone, size=size, others=others, policy=policy)
-    racks = _best_first(ranked, _rack, size=size)
+    racks = _best_first(ranked, _rack, size=size, others=others, policy=policy)
     of_zone: Counter[Place] = Counter()
     of_rack: Counter[Place] = Counter()
     return [
@@ -127,7 +129,7 @@ def _best_first(
     area: Callable[[ZonedNode], Place],
     *,
     size: int,
-    others: Sequence[Place] = (),
+    others: Sequence[ZonedNode] = (),
     policy: Zones = Zones.AUTO,
 ) -> list[Place]:
     """The zones, or racks: where it is read, where some of it is, where no other copy is, where it fits, with the best
@@ -140,7 +142,7 @@ def _best_first(
         readers[place] += node.has_readers
         held[place] += max(node.held_bytes, 0)
         free[place] += node.free_bytes
-    copies = Counter(others)
+    copies = Counter(map(area, others))
     sign = -1 if policy is Zones.TOGETHER else 1
     first = {zone: number for number, zone in enumerate(dict.fromkeys(map(area, ranked)))}
     return sorted(

@@ -1,15 +1,19 @@
 """Which racks the nodes of copies are in, within a zone and where there are no zones."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.decide.builders import DIGEST, MOUNT, totals_of
 
+from tdcs.api.dataset import PlacementZones
+from tdcs.decide.cache.wants import Want
 from tdcs.decide.place.copy_nodes import CacheNode, CopyPlan, Mode, plan_copy
+from tdcs.decide.place.slot_nodes import Candidate, PlacementInput, WantPlacement, place
 from tdcs.decide.place.zone_order import Zones
 from tdcs.model.nearness import Place, rack_of
 
@@ -115,3 +119,78 @@ def test_what_is_cached_stays_in_its_rack() -> None:
     nodes = [node("a1", "a", held_bytes=50), node("b1", "b"), node("b2", "b"), node("a2", "a")]
     plan = plan_copy(dataset="d", dataset_bytes=150, nodes=nodes, mode=Mode.PARTITION)
     assert [each.name for each in plan.nodes] == ["a1", "a2"]
+
+
+def placements(
+    nodes: Sequence[CacheNode],
+    *wants: Want,
+    held: Mapping[str, Mapping[str, frozenset[str]]] | None = None,
+) -> tuple[WantPlacement, ...]:
+    return place(
+        PlacementInput(
+            mount=MOUNT,
+            manifest=DIGEST,
+            wants=wants,
+            totals={(): totals_of([10] * 12)},
+            candidates=tuple(Candidate(node=each) for each in nodes),
+            held_before=held or {},
+        )
+    )
+
+
+def racks_of_copies(placed: Sequence[WantPlacement], nodes: Sequence[CacheNode]) -> list[set[str]]:
+    racks = {each.name: each.rack[0] for each in nodes}
+    return [{racks[name] for name in copy.nodes} for each in placed for copy in each.copies]
+
+
+@pytest.mark.parametrize("zone", ["", "z"])
+@pytest.mark.parametrize("mode", ["Auto", "Partition"])
+def test_each_further_copy_is_in_a_rack_without_one(zone: str, mode: Literal["Auto", "Partition"]) -> None:
+    """Eight nodes in two racks: those of the second rack come last in all else."""
+    nodes = [node(f"n{number}", "ab"[number // 4], zone, free=90 - number) for number in range(8)]
+    want = Want(key="x", mode=mode, node_count=2, copies=2)
+
+    assert racks_of_copies(placements(nodes, want), nodes) == [{"a"}, {"b"}]
+    first, clone = replace(want, copies=1), replace(want, key="y", alongside="x", copies=1, ids=("clone-1",))
+    assert racks_of_copies(placements(nodes, first, clone), nodes) == [{"a"}, {"b"}]
+
+
+def test_whole_copies_on_one_node_each_are_in_as_many_racks_as_there_are() -> None:
+    nodes = [node(f"n{number}", "abc"[number // 2], free=200 - number) for number in range(6)]
+
+    copies = racks_of_copies(placements(nodes, Want(key="x", node_count=1, copies=3)), nodes)
+
+    assert copies == [{"a"}, {"b"}, {"c"}]
+
+
+def test_copies_that_are_to_be_together_share_a_rack_as_they_share_a_zone() -> None:
+    nodes = [node(f"n{number}", "ab"[number % 2], "z", free=90 - number) for number in range(8)]
+    want = Want(key="x", mode="Partition", node_count=2, copies=2, zones="Together")
+
+    assert racks_of_copies(placements(nodes, want), nodes) == [{"a"}, {"a"}]
+
+
+@settings(max_examples=40)
+@given(
+    drawn=st.lists(st.tuples(st.sampled_from(["", "z"]), st.sampled_from("rst")), min_size=1, max_size=7),
+    mode=st.sampled_from(["Auto", "Partition", "Replicate"]),
+    count=st.one_of(st.none(), st.integers(1, 3)),
+    copies=st.integers(1, 3),
+    policy=st.sampled_from(["Auto", "Together", "Spread"]),
+    free=st.sampled_from([50, 130, 200]),
+)
+def test_copies_keep_their_nodes_when_they_are_placed_again(
+    drawn: list[tuple[str, str]],
+    mode: Literal["Auto", "Partition", "Replicate"],
+    count: int | None,
+    copies: int,
+    policy: PlacementZones,
+    free: int,
+) -> None:
+    nodes = [node(f"n{number}", rack, zone, free=free) for number, (zone, rack) in enumerate(drawn)]
+    want = Want(key="x", mode=mode, node_count=count, copies=copies, zones=policy)
+    (first,) = placements(nodes, want)
+
+    (again,) = placements(nodes, want, held={"x": first.holders})
+
+    assert again.holders == first.holders
