@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from tdcs.api import names
+from tdcs.decide.place.dataset_copies import CopyOnNodes
 from tdcs.decide.place.near_nodes import NO_PLACES, NodePlaces
 from tdcs.decide.place.node_score import node_scores
 from tdcs.decide.place.pod_affinity import DataAffinity, near_terms, with_data
@@ -39,6 +40,13 @@ NO_USER_NAMESPACE: Final = (
     "runAsNonRoot"
 )
 """API servers may cut warnings after 256 characters, of which the Dataset's name has up to 127."""
+
+NO_DATA_TO_REQUIRE: Final = (
+    "no node holds any of it, so data-affinity required is ignored and the pod runs anywhere: "
+    "create it once it is loaded"
+)
+"""Requiring a node that does not exist would hold the pod for good: required terms are never widened, and data that is
+cached as it is read waits for the pod."""
 
 
 class BadReviewError(ValueError):
@@ -108,19 +116,30 @@ def patch_of(
         scheduler_name: what pods that name no scheduler get.
         places: where nodes are.
     """
-    labels, spec = question.pod.metadata.labels or {}, question.pod.spec
-    if is_opted_out(labels.get(names.LABEL_PLACE_BY_DATA)) or names.LABEL_TRAINING_JOB in labels:
-        return []  # the operator has decided about the pods of TrainingJobs
-    if spec.node or not any(claim in view for claim in _claims(question)):
+    if not _is_to_place(question, view=view):
         return []
+    if way := _way(question, scheduler_name=scheduler_name):
+        return _affinity(question, view=view, way=way, places=places)
+    if question.pod.spec.scheduler == scheduler_name or question.operation != "CREATE":
+        return []
+    return [{"op": "add", "path": "/spec/schedulerName", "value": scheduler_name}]
+
+
+def _is_to_place(question: Question, *, view: DatasetView) -> bool:
+    """Whether a pod mounts a Dataset, and nobody has decided yet where it runs."""
+    labels = question.pod.metadata.labels or {}
+    if is_opted_out(labels.get(names.LABEL_PLACE_BY_DATA)) or names.LABEL_TRAINING_JOB in labels:
+        return False  # the operator has decided about the pods of TrainingJobs
+    return not question.pod.spec.node and any(claim in view for claim in _claims(question))
+
+
+def _way(question: Question, *, scheduler_name: str) -> DataAffinity | None:
+    """Which node affinity to its data a pod gets; None when the scheduler that asks the extender is to place it."""
+    scheduler = question.pod.spec.scheduler
     requested = (question.pod.metadata.annotations or {}).get(names.ANNOTATION_DATA_AFFINITY)
-    if spec.scheduler in UNNAMED and requested is None:
-        if question.operation != "CREATE":
-            return []
-        return [{"op": "add", "path": "/spec/schedulerName", "value": scheduler_name}]
-    if spec.scheduler == scheduler_name:
-        return []  # that one asks the extender
-    return _affinity(question, view=view, way=WAYS.get(requested or "preferred", "preferred"), places=places)
+    if scheduler == scheduler_name or (scheduler in UNNAMED and requested is None):
+        return None
+    return WAYS.get(requested or "preferred", "preferred")
 
 
 def _affinity(
@@ -131,9 +150,7 @@ def _affinity(
     changeable = way == "preferred" and before is not None and bool(before.spec.gates)
     if question.operation != "CREATE" and not changeable:
         return []
-    references = read_by(_references(question, view=view), index=_index(question))
-    candidates = [view.find(dataset=reference.dataset, copy=reference.copy) for reference in references]
-    copies = [copy for copy in candidates if copy is not None]
+    copies = _copies(_read_references(question, view=view), view=view)
     affinity_before = question.pod.spec.affinity or {}
     affinity = with_data(
         affinity_before, scores=node_scores(copies), way=way, near=near_terms(copies, places=places)
@@ -159,17 +176,34 @@ def _references(question: Question, *, view: DatasetView) -> list[DatasetReferen
     return with_claims(own_references, claims=_claims(question), datasets=view)
 
 
+def _read_references(question: Question, *, view: DatasetView) -> list[DatasetReference]:
+    """What this pod reads, of all that its annotation and its claims name."""
+    return read_by(_references(question, view=view), index=_index(question))
+
+
+def _copies(references: Sequence[DatasetReference], *, view: DatasetView) -> list[CopyOnNodes]:
+    candidates = [view.find(dataset=reference.dataset, copy=reference.copy) for reference in references]
+    return [copy for copy in candidates if copy is not None]
+
+
 def _index(question: Question) -> int | None:
     metadata, key = question.pod.metadata, names.ANNOTATION_COMPLETION_INDEX
     return index_of((metadata.annotations or {}).get(key) or (metadata.labels or {}).get(key))
 
 
-def warnings_of(question: Question, *, view: DatasetView) -> list[str]:
+def warnings_of(question: Question, *, view: DatasetView, scheduler_name: str) -> list[str]:
     """Warnings for the creator of a pod, which kubectl shows; the pod is created all the same."""
-    if question.operation != "CREATE" or question.pod.spec.host_users is not False:
+    if question.operation != "CREATE":
         return []
+    warnings = []
     mounted = [claim for claim in _claims(question) if claim in view]
-    return [f"Dataset {mounted[0]}: {NO_USER_NAMESPACE}"] if mounted else []
+    if question.pod.spec.host_users is False and mounted:
+        warnings.append(f"Dataset {mounted[0]}: {NO_USER_NAMESPACE}")
+    if _way(question, scheduler_name=scheduler_name) == "required" and _is_to_place(question, view=view):
+        references = _read_references(question, view=view)
+        if references and not node_scores(_copies(references, view=view)):
+            warnings.append(f"Dataset {references[0].dataset}: {NO_DATA_TO_REQUIRE}")
+    return warnings
 
 
 def encode_answer(*, uid: str, patch: list[dict[str, Any]], warnings: Sequence[str] = ()) -> bytes:

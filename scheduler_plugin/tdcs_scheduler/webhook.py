@@ -61,7 +61,7 @@ class Webhook:
         patch = patch_of(
             question, view=self._view, scheduler_name=self._scheduler_name, places=self._places()
         )
-        warnings = warnings_of(question, view=self._view)
+        warnings = warnings_of(question, view=self._view, scheduler_name=self._scheduler_name)
         answer = encode_answer(uid=question.uid, patch=patch, warnings=warnings)
         self._metrics.reviews[bool(patch)].inc()
         self._metrics.review_seconds.observe(time.perf_counter() - started)

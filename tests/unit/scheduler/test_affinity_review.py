@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tdcs.decide.place.pod_affinity import PREFERRED, REQUIRED, named_node
-from tdcs_scheduler.pod_review import decode_review, encode_answer, patch_of, warnings_of
+from tdcs_scheduler.pod_review import Question, decode_review, encode_answer, patch_of, warnings_of
 from tdcs_scheduler.view import DatasetView
 
 VOLUMES = [{"name": "data", "persistentVolumeClaim": {"claimName": "images"}}]
@@ -97,20 +97,66 @@ def test_a_gated_pod_gets_what_holds_when_its_gate_goes() -> None:
     assert preferred(changed) == {"n2": 100}
 
 
-@pytest.mark.parametrize(("host_users", "warned"), [(False, True), (True, False), (None, False)])
-def test_whoever_makes_a_pod_with_a_user_namespace_is_warned(host_users: bool | None, warned: bool) -> None:
+@pytest.mark.parametrize(("host_users", "is_warned"), [(False, True), (True, False), (None, False)])
+def test_whoever_makes_a_pod_with_a_user_namespace_is_warned(
+    host_users: bool | None, is_warned: bool
+) -> None:
     pod = {"metadata": {}, "spec": {"hostUsers": host_users, "volumes": VOLUMES}}
     request = {"uid": "u", "namespace": "team", "operation": "CREATE", "object": pod}
     question = decode_review(msgspec.json.encode({"request": request}))
 
-    warnings = warnings_of(question, view=view_of(n1=1))
+    warnings = warnings_of(question, view=view_of(n1=1), scheduler_name="tdcs-scheduler")
 
     assert [text.startswith("Dataset team/images: its volume cannot be mounted") for text in warnings] == [
         True
-    ] * warned
+    ] * is_warned
     answer = msgspec.json.decode(encode_answer(uid="u", patch=[], warnings=warnings))["response"]
     assert answer.get("warnings", []) == warnings
     assert answer["allowed"]
+
+
+REQUIRED_DATA = {"metadata": {"annotations": {"tdcs.io/data-affinity": "required"}}}
+
+
+def question_of(pod: dict[str, Any], *, operation: str = "CREATE", **spec: Any) -> Question:
+    """The API server's question about a pod of Volcano that mounts the Dataset."""
+    full = {"metadata": {}, **pod, "spec": {"schedulerName": "volcano", "volumes": VOLUMES, **spec}}
+    request = {"uid": "u", "namespace": "team", "operation": operation, "object": full}
+    return decode_review(msgspec.json.encode({"request": request}))
+
+
+def warned(question: Question, view: DatasetView) -> list[str]:
+    return warnings_of(question, view=view, scheduler_name="tdcs-scheduler")
+
+
+def test_the_creator_of_a_pod_that_requires_data_which_no_node_holds_is_warned() -> None:
+    question = question_of(REQUIRED_DATA)
+
+    assert patch_of(question, view=view_of(), scheduler_name="tdcs-scheduler") == []
+    (text,) = warned(question, view_of())
+    assert text.startswith(
+        "Dataset team/images: no node holds any of it, so data-affinity required is ignored"
+    )
+    longest = text.replace("team/images", 127 * "x")
+    assert len(longest) <= 256, "API servers may cut what is longer"
+
+
+@pytest.mark.parametrize(
+    ("pod", "spec", "view"),
+    [
+        (REQUIRED_DATA, {}, view_of(n1=1)),
+        ({}, {}, view_of()),
+        (REQUIRED_DATA, {"schedulerName": "tdcs-scheduler"}, view_of()),
+        (REQUIRED_DATA, {"nodeName": "n9"}, view_of()),
+        (REQUIRED_DATA, {"volumes": []}, view_of()),
+        (REQUIRED_DATA, {"operation": "UPDATE"}, view_of()),
+    ],
+    ids=["it is held", "preferred", "asks the extender", "has a node", "mounts nothing", "is there already"],
+)
+def test_no_others_are_warned_of_data_that_is_nowhere(
+    pod: dict[str, Any], spec: dict[str, Any], view: DatasetView
+) -> None:
+    assert warned(question_of(pod, **spec), view) == []
 
 
 def test_a_pod_without_gates_is_not_changed_any_more() -> None:
