@@ -157,7 +157,7 @@ class CacheObserver:
         engine = cache.engine
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                mounts = await engine.mounts()
+                mounts, stores = await engine.mounts(), await engine.stores()
                 workers = await engine.workers()
                 versions = await engine.versions()
         except EngineError as error:
@@ -187,6 +187,7 @@ class CacheObserver:
                 silent_since=None,
                 outages=now.outages + back,
                 mounts=dict(mounts),
+                stores=dict(stores),
                 workers=tuple(workers),
                 versions=dict(versions),
                 heard=True,

@@ -227,6 +227,12 @@ class Engine(Protocol):
         """Mounted paths and the URI of each one's source. The engine's own root mount is not among them."""
         ...
 
+    async def stores(self) -> Mapping[str, str]:
+        """What tells the store and the selected files of each mount from others (`store_of` of its source's options),
+        by path; without the mounts of which it is not known.
+        """
+        ...
+
     async def retire(self, *, worker: str) -> None:
         """Take a worker out of service: its blocks count no longer, readers go elsewhere, and it is not live.
 

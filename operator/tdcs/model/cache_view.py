@@ -34,9 +34,10 @@ class CacheView:
         silent_since: when it was first seen not to, by the clock of `since`; None while it answers.
         outages: how often it came back; what was set there before may be lost.
         mounts: mounted paths and the URI of each one's source, as last heard.
+        stores: what tells the store and the files of each mount from others, as last heard; see `Engine.stores`.
         workers: as last heard.
         versions: digest of the manifest by path, as last heard.
-        heard: whether mounts, workers and versions were heard at least once.
+        heard: whether mounts, stores, workers and versions were heard at least once.
         agents: states of the agents that can be reached, by node.
         away: those that could be reached before.
     """
@@ -48,6 +49,7 @@ class CacheView:
     silent_since: float | None = None
     outages: int = 0
     mounts: Mapping[str, str] = field(default_factory=dict)
+    stores: Mapping[str, str] = field(default_factory=dict)
     workers: tuple[WorkerInfo, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     heard: bool = False

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.attacks.unit.victim import ATTACKER, MB, VICTIM, cluster, forged, reason
+from tests.attacks.unit.victim import ATTACKER, MB, RENEWED, VICTIM, cluster, forged, reason, victims
+from tests.support.twins.engine import Operation
 from tests.unit.control.cluster import Cluster
 
 from tdcs.api import names
+from tdcs.control.dataset.access import volume_objects
+from tdcs.model.cache_engine import SourceError
 from tdcs.model.kube_objects import Object
-from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS, NAMESPACES, PERSISTENT_VOLUMES
+from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS, NAMESPACES, PERSISTENT_VOLUMES, SECRETS
 
 __all__ = ["cluster"]
 
@@ -93,6 +98,128 @@ async def test_a_grant_that_was_taken_back_leaves_no_volume(cluster: Cluster, re
     await cluster.until(lambda: not has_volume(cluster))
     await reason(cluster, {"NotShared"})
     await cluster.until(lambda: cluster.condition("Ready")["status"] == "True")
+
+
+def slow_mounts(cluster: Cluster) -> None:
+    async def hold(operation: Operation) -> None:
+        if operation.name == "mount":
+            await asyncio.sleep(3600)
+
+    cluster.engine.before = hold
+
+
+def store_away(cluster: Cluster) -> None:
+    async def fail(operation: Operation) -> None:
+        if operation.name in {"mount", "ask_source", "check_keys", "files"}:
+            raise SourceError(
+                attempted=f"ask the source of {operation.path}", reason="no answer", remedy="Wait"
+            )
+
+    cluster.engine.before = fail
+
+
+def path_of_volume(cluster: Cluster) -> str:
+    """Where the attacker's volume leads; empty without one."""
+    volume_name = names.volume_name(namespace=ATTACKER[0], dataset=ATTACKER[1])
+    return volume_objects.mounted_path(cluster.server.store(PERSISTENT_VOLUMES).get(("", volume_name)))
+
+
+@pytest.mark.threat("outside-the-grant")
+@pytest.mark.parametrize("keys", ["same keys", "renewed keys", "no keys left", "no keys needed"])
+@pytest.mark.parametrize("hinder", [None, slow_mounts, store_away], ids=["quick", "slow mount", "store away"])
+async def test_a_grant_that_is_narrowed_while_no_operator_runs_leaves_no_wider_volume(
+    cluster: Cluster, hinder: Callable[[Cluster], None] | None, keys: str
+) -> None:
+    """Whether or not the store answers, and whatever became of the owner's keys meanwhile."""
+    cluster.engine.sources["s3://pictures"] = {"a": MB, "train/b": 2 * MB}
+    await cluster.annotate(VICTIM[1], refresh="1")
+    await cluster.until(lambda: cluster.status()["totalBytes"] == 3 * MB)
+    if keys == "no keys needed":
+        cluster.engine.credentials.clear()
+        await cluster.change(DATASETS, VICTIM[1], source={"secretRef": None})
+        await cluster.until_state("Ready")
+    await share(cluster, CONSENT)
+    await put_reference(cluster)
+    await until_ready(cluster)
+    wide = path_of_volume(cluster)
+    assert status(cluster)["totalFiles"] == 2
+    await cluster.stop()
+    await share(cluster, {**CONSENT, "paths": ["train"]})
+    if keys == "renewed keys":
+        cluster.engine.credentials["s3://pictures"] = RENEWED
+        await cluster.create_keys(key=RENEWED.secret_access_key)
+    if keys == "no keys left":
+        del cluster.server.store(SECRETS)[VICTIM[0], "keys"]
+    if hinder is not None:
+        hinder(cluster)
+    await cluster.start()
+    await cluster.until(lambda: path_of_volume(cluster) != wide, deadline=10)
+    if hinder is None and keys != "no keys left":
+        await cluster.until(lambda: status(cluster).get("totalFiles") == 1)
+        await until_ready(cluster)
+    assert path_of_volume(cluster) != wide
+
+
+@pytest.mark.threat("outside-the-grant")
+async def test_a_grant_narrowed_while_the_store_is_away_since_a_restart_leaves_no_wider_volume(
+    cluster: Cluster,
+) -> None:
+    """The new operator has not mounted the source, and had found the volume to be the Dataset's own."""
+    await share(cluster, CONSENT)
+    await put_reference(cluster)
+    await until_ready(cluster)
+    wide = path_of_volume(cluster)
+    await cluster.stop()
+    store_away(cluster)
+    await cluster.start()
+    await asyncio.sleep(1.0)
+    assert path_of_volume(cluster) == wide, "what is granted still stays"
+    await share(cluster, {**CONSENT, "paths": ["train"]})
+    await cluster.until(lambda: path_of_volume(cluster) != wide, deadline=10)
+
+
+@pytest.mark.threat("outside-the-grant")
+async def test_a_grant_that_is_narrowed_takes_the_wider_volume_while_the_store_has_no_address() -> None:
+    """Also of a Dataset that was reported not to be mounted."""
+    hosts = {"store.example": ["93.184.216.34"]}
+
+    def resolve(host: str) -> list[str]:
+        if host not in hosts:
+            raise OSError("no such host")
+        return hosts[host]
+
+    async with victims(resolve=resolve) as cluster:
+        await cluster.change(DATASETS, VICTIM[1], source={"options": {"endpoint": "https://store.example"}})
+        await share(cluster, CONSENT)
+        await put_reference(cluster)
+        await until_ready(cluster)
+        wide = path_of_volume(cluster)
+        await cluster.stop()
+        await share(cluster, {**CONSENT, "paths": ["train"]})
+        hosts.clear()
+        conditions = cluster.server.store(DATASETS)[ATTACKER]["status"]["conditions"]
+        mounted = next(condition for condition in conditions if condition["type"] == names.MOUNTED)
+        mounted["status"] = "False"
+        await cluster.start()
+        await cluster.until(lambda: path_of_volume(cluster) != wide, deadline=10)
+
+
+@pytest.mark.threat("outside-the-grant")
+async def test_a_grant_that_stands_keeps_its_volume_when_keys_were_renewed_while_no_operator_ran(
+    cluster: Cluster,
+) -> None:
+    await share(cluster, {**CONSENT, "paths": ["a"]})
+    await put_reference(cluster)
+    await until_ready(cluster)
+    path = path_of_volume(cluster)
+    await cluster.stop()
+    cluster.engine.credentials["s3://pictures"] = RENEWED
+    await cluster.create_keys(key=RENEWED.secret_access_key)
+    store_away(cluster)
+    await cluster.start()
+    await asyncio.sleep(1.0)
+    assert path_of_volume(cluster) == path
+    assert not cluster.events("CacheUnavailable")
 
 
 @pytest.mark.threat("outside-the-grant")

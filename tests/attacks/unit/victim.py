@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from tests.support.twins.engine import MemoryEngine
 from tests.unit.control.cluster import QUICK, Cluster
 
 from tdcs.api import names
+from tdcs.control.context import addresses_of
 from tdcs.model.cache_engine import Credentials
 from tdcs.model.kube_objects import Object
 from tdcs.model.kube_resources import DATASETS, NAMESPACES, PERSISTENT_VOLUMES, SECRETS
@@ -30,7 +31,9 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 
 @contextlib.asynccontextmanager
-async def victims(**settings: Any) -> AsyncIterator[Cluster]:
+async def victims(
+    *, resolve: Callable[[str], Sequence[str]] = addresses_of, **settings: Any
+) -> AsyncIterator[Cluster]:
     """A victim's Dataset in namespace n, mounted, with a volume; its source takes the victim's keys only."""
     engine = MemoryEngine(
         sources={"s3://pictures": {"a": MB}},
@@ -38,7 +41,7 @@ async def victims(**settings: Any) -> AsyncIterator[Cluster]:
         credentials={"s3://pictures": OWNER},
     )
     quick = dataclasses.replace(QUICK, **settings)
-    async with Cluster(engine=engine, nodes={"n1": {}}, settings=quick) as cluster:
+    async with Cluster(engine=engine, nodes={"n1": {}}, settings=quick, resolve=resolve) as cluster:
         for namespace in ("n", "stranger"):
             cluster.server.store(NAMESPACES)["", namespace] = {"metadata": {"name": namespace}}
         await cluster.create_cache()

@@ -176,6 +176,10 @@ class MemoryEngine:
         uris = {path: mount.uri for path, mount in self.state.mounts.items()}
         return dict(sorted({**self._attempted, **uris}.items()))
 
+    async def stores(self) -> Mapping[str, str]:
+        await self._announce(Operation(name="stores"))
+        return {path: mount.store for path, mount in self.state.mounts.items() if mount.store}
+
     async def retire(self, *, worker: str) -> None:
         await self._announce(Operation(name="retire", worker=worker))
         if worker not in self.state.workers:

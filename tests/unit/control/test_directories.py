@@ -215,6 +215,9 @@ class SlowCaches:
         await asyncio.sleep(0.01 * random.random())
         return {f"/{self.looks}": "s3://x"}
 
+    async def stores(self) -> Mapping[str, str]:
+        return {}
+
     async def workers(self) -> list[Any]:
         return []
 

@@ -12,7 +12,7 @@ from tdcs.control.dataset.access.identities import Identities
 from tdcs.control.dataset.access.key_checks import PATIENCE, KeyChecks
 from tdcs.control.dataset.access.revoked_keys import RevokedKeys
 from tdcs.control.dataset.access.store_endpoints import Endpoints
-from tdcs.control.dataset.access.volume_origins import MountedSource, VolumeOrigins
+from tdcs.control.dataset.access.volume_origins import UNHEARD, MountedSource, VolumeOrigins
 from tdcs.control.dataset.dataset_publisher import Publisher
 from tdcs.control.dataset.mount import mount_readers, used_sources
 from tdcs.control.dataset.mount.all_mounts import World
@@ -62,6 +62,7 @@ class DatasetPass:
         key, obj, dataset: the Dataset, as the API server has it.
         keys_of: the namespace whose keys and rules count: its own, or that of the Dataset whose source it reads.
         within: what of that source it was granted; empty: all.
+        is_guest: whether it reads the source of another Dataset, by that one's grant.
         address: of its store, where requests must go to no other; empty: they go to the store's name.
         ca_bundle: authorities of its store, by the rule that names it.
         redirects: endpoints to which its store may redirect readers, by the rules that name them.
@@ -81,6 +82,7 @@ class DatasetPass:
     dataset: Dataset
     keys_of: str = ""
     within: tuple[str, ...] = ()
+    is_guest: bool = False
     address: str = ""
     ca_bundle: str = ""
     redirects: tuple[str, ...] = ()
@@ -206,6 +208,7 @@ class PassSteps:
         if isinstance(used, Refusal):
             return Withdrawn(used) if used.permanent else Blocked(used)
         dataset_pass.keys_of, dataset_pass.within = used.namespace, used.within
+        dataset_pass.is_guest = dataset_pass.dataset.spec.source.dataset_ref is not None
         dataset_pass.dataset = used_sources.with_source(dataset_pass.dataset, used)
         cause = unmountable(dataset_pass.dataset.spec, self._world.spec_of(dataset_pass.cluster))
         return Blocked(cause) if cause is not None else None
@@ -220,7 +223,8 @@ class PassSteps:
         return None
 
     async def _judge_source(self, dataset_pass: DatasetPass) -> End | None:
-        """By the rules, and by the addresses of the store. What serves goes on while these are in doubt."""
+        """By the rules, and by the addresses of the store. What serves goes on while these are in doubt. A guest
+        goes on as far as its volume, which may be wider than its grant."""
         use = self._use_of(dataset_pass)
         if not use.host and use.rules is not None:
             self._endpoints.drop(dataset_pass.key)
@@ -231,11 +235,9 @@ class PassSteps:
         dataset_pass.doubt = may_read(use, answer=answer, networks_known=self._networks.services_known)
         if dataset_pass.doubt is not None and dataset_pass.doubt.permanent:
             return Withdrawn(dataset_pass.doubt)
-        return (
-            Blocked(dataset_pass.doubt)
-            if dataset_pass.doubt is not None and not dataset_pass.serves
-            else None
-        )
+        if dataset_pass.doubt is not None and not dataset_pass.serves and not dataset_pass.is_guest:
+            return Blocked(dataset_pass.doubt)
+        return None
 
     async def _find_volume(self, dataset_pass: DatasetPass) -> End | None:
         if self._orphans.is_due(dataset_pass.cluster):
@@ -285,6 +287,8 @@ class PassSteps:
         doubt = self._volume_doubt(dataset_pass) if dataset_pass.claimed else None
         if doubt is not None and doubt.permanent:
             return Withdrawn(doubt)
+        if doubt is UNHEARD and not self._world.observer.view(dataset_pass.cluster).answered:
+            return Later(LOCKED_RETRY)  # the answer wakes it sooner
         if (
             doubt is not None
             and dataset_pass.origin is not None
@@ -354,6 +358,7 @@ class PassSteps:
     def _volume_doubt(self, dataset_pass: DatasetPass) -> Refusal | None:
         """Why the volume of a Dataset may not be its own; None when it is."""
         mount = self._world.find(cluster=dataset_pass.cluster, path=dataset_pass.claimed)
+        view = self._world.observer.view(dataset_pass.cluster)
         return self._volume_origins.doubt(
             dataset_pass.key,
             uid=dataset_pass.obj["metadata"]["uid"],
@@ -367,8 +372,11 @@ class PassSteps:
             source=dataset_pass.origin,
             mounted=MountedSource(
                 source=mount.mounting.source if mount is not None else None,
-                uri=self._world.observer.view(dataset_pass.cluster).mounts.get(dataset_pass.claimed, ""),
+                uri=view.mounts.get(dataset_pass.claimed, ""),
+                store=view.stores.get(dataset_pass.claimed, ""),
+                is_heard=view.heard,
             ),
+            is_guest=dataset_pass.is_guest,
             check_keys=self._context.caches.get(cluster=dataset_pass.cluster).check_keys,
         )
 

@@ -253,6 +253,11 @@ class NativeEngine:
     async def mounts(self) -> Mapping[str, str]:
         return {path: mounted.uri for path, mounted in (await self._table.mounts()).items()}
 
+    async def stores(self) -> Mapping[str, str]:
+        return {
+            path: mounted.store for path, mounted in (await self._table.mounts()).items() if mounted.store
+        }
+
     def source_of(self, path: str) -> Source | None:
         """The source that this process has mounted at a path, with its keys; None when it has mounted none there."""
         return self._sources.get(path)

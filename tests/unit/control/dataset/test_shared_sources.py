@@ -165,6 +165,7 @@ def _mounts(world: World, key: tuple[str, str], pod: str) -> None:
     world.cluster.usage.seen((key[0], pod), trimmed(_pod(key, pod)))
 
 
+@pytest.mark.threat("withdrawn-while-read")
 async def test_a_withdrawn_dataset_shows_only_what_is_true_now(world: World) -> None:
     await world.share({"namespaces": ["team-b", "team-c"]})
     await world.create(READER, REFERENCE)

@@ -6,6 +6,7 @@ import pytest
 from tests.unit.engine.contract.world import Mounts, World
 
 from tdcs.model.cache_engine import KeysRefusedError, MountConflictError, NoSuchPathError, Source
+from tdcs.model.source_paths import store_of
 
 
 class MountingContract:
@@ -45,6 +46,9 @@ class MountingContract:
             await world.engine.mount(path=path, source=other)
         assert refusal.value.path == path
         await world.engine.mount(path=path, source=source)
+        assert dict(await world.engine.stores()) == {path: store_of(source.options)}
+        await world.engine.unmount(path=path)
+        assert dict(await world.engine.stores()) == {}
 
     @pytest.mark.threat("bucket-squatting")
     async def test_a_bucket_and_its_prefixes_are_mounted_as_often_as_is_asked(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from tdcs.api.conditions import CACHE_UNAVAILABLE
 from tdcs.api.source_uri import is_claim
 from tdcs.control.context import WorkKey
 from tdcs.control.dataset.access.key_checks import KeyChecks
@@ -12,12 +13,20 @@ from tdcs.decide.cache import mount_identity
 from tdcs.decide.problem import RETRY_LATER, RETRY_SOON, Refusal, refusal_of
 from tdcs.listing.source_keys import CheckKeys
 from tdcs.model.cache_engine import Source
+from tdcs.model.source_paths import store_of
 
 _OTHER = Refusal(
     reason="NameTaken",
     message="the PersistentVolume of this Dataset led to the data of another source; it is made again",
     retry_after=RETRY_SOON,
     permanent=True,
+)
+
+UNHEARD = Refusal(
+    reason=CACHE_UNAVAILABLE,
+    message="the cache has not said yet whether the PersistentVolume of this Dataset leads to what is shared with it "
+    "now, and to nothing else",
+    retry_after=RETRY_SOON,
 )
 
 UNCHECKED = Refusal(
@@ -41,10 +50,15 @@ class MountedSource:
     Attributes:
         source: as this process has mounted it; None before it did.
         uri: as the cache says it, canonical; empty where there is none.
+        store: what tells its store and its files from others (`store_of`), as the cache says it; empty where that is
+            not known.
+        is_heard: whether the cache has said what it has mounted.
     """
 
     source: Source | None
     uri: str
+    store: str = ""
+    is_heard: bool = True
 
 
 class VolumeOrigins:
@@ -52,11 +66,15 @@ class VolumeOrigins:
 
     A new process has only the path, a digest in which the keys took part. Of other keys than those it says nothing, and
     then only the source can tell the Dataset's volume from a planted one: by whether it takes the Dataset's keys.
+
+    A guest reads another one's source by a grant, with keys of the owner's: that the source takes them says nothing of
+    what is granted. Its volume must be seen to lead to just that; else it goes.
     """
 
     def __init__(self, *, key_checks: KeyChecks) -> None:
         self._key_checks: Final = key_checks
-        self._own_paths: Final[dict[WorkKey, tuple[str, str]]] = {}
+        self._own_paths: Final[dict[WorkKey, tuple[str, ...]]] = {}
+        """For each Dataset its uid, the path of its volume, the URI of its source, and a digest of the options."""
 
     def doubt(
         self,
@@ -68,6 +86,7 @@ class VolumeOrigins:
         source: Source | None,
         mounted: MountedSource,
         check_keys: CheckKeys,
+        is_guest: bool,
     ) -> Refusal | None:
         """Why the volume of a Dataset may not be its own; None when it is. Asks the source where only that knows.
 
@@ -75,14 +94,22 @@ class VolumeOrigins:
             path: the engine path in the volume.
             spec: the Dataset's source without its keys.
             source: with them; None while these are not known, or may not be used.
+            is_guest: whether it reads the source by a grant, which `spec` has in its options.
         """
+        own = (uid, path, spec.uri, store_of(spec.options))
         origin = judge(path=path, spec=spec, source=source, mounted=mounted)
+        if is_guest and not _is_just(path=path, spec=spec, source=source, mounted=mounted):
+            if self._own_paths.get(key) == own and origin is not Origin.OTHER:
+                return None
+            if not mounted.is_heard:
+                return UNHEARD
+            origin = Origin.OTHER
         if origin is Origin.OTHER:
             self.drop(key)
             return _OTHER
         if origin is Origin.OWN:
-            self._own_paths[key] = (uid, path)
-        if self._own_paths.get(key) == (uid, path):
+            self._own_paths[key] = own
+        if self._own_paths.get(key) == own:
             return None
         if source is None:
             return UNCHECKED
@@ -90,7 +117,7 @@ class VolumeOrigins:
         if self._key_checks.are_taken(key, source):
             # What this process has not mounted may be a bucket of that name elsewhere: mounting it would fail.
             if mounted.source is not None:
-                self._own_paths[key] = (uid, path)
+                self._own_paths[key] = own
             return None
         if refused is None:
             return UNCHECKED
@@ -106,7 +133,7 @@ def judge(*, path: str, spec: Source, source: Source | None, mounted: MountedSou
     if mounted.source is not None:
         is_same = (mounted.source.uri, mounted.source.options) == (spec.uri, spec.options)
     else:
-        is_same = mounted.uri in {"", spec.uri}
+        is_same = mounted.uri in {"", spec.uri} and mounted.store in {"", store_of(spec.options)}
     if not is_same:
         return Origin.OTHER
     if is_claim(spec.uri):  # whose URI says nothing of its namespace: the path does
@@ -119,3 +146,13 @@ def judge(*, path: str, spec: Source, source: Source | None, mounted: MountedSou
         or (mounted.source is not None and mount_identity.mark(mounted.source) == mount_identity.mark(source))
     )
     return Origin.OWN if is_own else Origin.UNKNOWN
+
+
+def _is_just(*, path: str, spec: Source, source: Source | None, mounted: MountedSource) -> bool:
+    """Whether a volume is seen to lead to the files of a Dataset's source with its options, and to no others: by what
+    is mounted there, or by the path, which is a digest of URI, options and keys."""
+    if mounted.source is not None:
+        return (mounted.source.uri, mounted.source.options) == (spec.uri, spec.options)
+    if mounted.store:
+        return (mounted.uri, mounted.store) == (spec.uri, store_of(spec.options))
+    return path in {mount_identity.engine_path(source=known) for known in (spec, source) if known is not None}
