@@ -6,7 +6,8 @@
     python tests/tiers.py --rights        compare the rights that the chart grants with those used, too
     python tests/tiers.py --again         try failed tests of the tiers with real servers once more, and name them
 
-The run stops at the first tier that fails; lint, types, contracts and unit run at once. The e2e tier makes
+The run stops at the first tier that fails; lint, types, contracts and unit run at once, and so do processes and
+training, compile and controlplane: what training and compile print comes when they have ended. The e2e tier makes
 the local cluster when there is none and removes it again; a cluster that was there before is used and
 left alone.
 """
@@ -31,6 +32,8 @@ LOGS = ROOT / ".local" / "logs"
 QUICK = ("lint", "types", "contracts", "unit")
 """The tiers that run at once: unit tests wait a part of their time, and the others have a core each at most. What these
 print comes when a command has ended."""
+PAIRS = (("processes", "training"), ("compile", "controlplane"))
+"""Of each pair one tier waits most of its time while the other computes with one process: they run at once."""
 RIGHTS = "TDCS_RIGHTS"
 """Names the folder in which tiers with an API server record which rights TDCS's accounts used."""
 KEPT_RIGHTS = 5
@@ -127,9 +130,15 @@ def main(argv: Sequence[str]) -> int:
 
 
 def at_once(chosen: Sequence[str]) -> list[list[str]]:
-    """Tiers one after the other, but for the quick ones, which run together."""
+    """Tiers one after the other, but for the quick ones, and for pairs."""
     quick = [name for name in chosen if name in QUICK]
-    return [quick][: len(quick)] + [[name] for name in chosen if name not in QUICK]
+    groups = [quick][: len(quick)]
+    for name in chosen:
+        if name in QUICK or any(name in group for group in groups):
+            continue
+        partners = [other for pair in PAIRS if name in pair for other in pair if other in chosen]
+        groups.append(partners or [name])
+    return groups
 
 
 def timed(name: str, wishes: Wishes) -> tuple[float, TierResult]:
@@ -339,6 +348,7 @@ def training_once(*tests: str, report: str = "") -> tuple[TierResult, int]:
         *(sys.executable, "-m", "tdcs_local", "torch", f"--results={LOGS}", "--"),
         *("python3", "-m", "pytest", "-c", "tests/training/pytest.ini", "--durations=5"),
         *(f"--junitxml=/results/{junit.name}", *(f"tests/training/{test}" for test in tests)),
+        whole=True,
     )
     return counted("tests/training", junit, code), code
 
@@ -351,6 +361,7 @@ def compiled(_: Wishes) -> TierResult:
         *(sys.executable, "-m", "tdcs_local", "compile-python", "--"),
         *("-m", "pytest", "-c", "tests/compile/pytest.ini", "--rootdir=.", "tests/compile", "--durations=5"),
         f"--junitxml={junit}",
+        whole=True,
     )
     return counted("tests/compile", junit, code)
 

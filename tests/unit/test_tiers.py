@@ -35,6 +35,19 @@ def test_the_quick_tiers_run_at_once_and_first(made: Tiers, capsys: pytest.Captu
     assert rows == [*QUICK, "processes"]
 
 
+@pytest.mark.parametrize(
+    ("chosen", "groups"),
+    [
+        (["processes"], [["processes"]]),
+        (["training", "e2e", "processes"], [["processes", "training"], ["e2e"]]),
+        (["unit", "compile", "controlplane", "lint"], [["unit", "lint"], ["compile", "controlplane"]]),
+        (["compile", "compile"], [["compile"]]),
+    ],
+)
+def test_a_tier_that_waits_runs_with_one_that_computes(chosen: list[str], groups: list[list[str]]) -> None:
+    assert tiers.at_once(chosen) == groups
+
+
 def test_one_of_them_that_fails_hides_no_other_and_nothing_else_runs(
     made: Tiers, capsys: pytest.CaptureFixture[str]
 ) -> None:
