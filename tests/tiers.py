@@ -285,7 +285,7 @@ def counted(folder: str, junit: Path, code: int) -> TierResult:
     return outcome
 
 
-TRAINING_SECONDS = 1500
+TRAINING_SECONDS = 2400
 """The tier takes a few minutes, and on a machine with much other work several times that."""
 TESTS_FAILED = 1
 """pytest's exit status when all tests have run and some failed."""
