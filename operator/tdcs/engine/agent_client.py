@@ -118,23 +118,16 @@ class HttpAgents:
     async def count_source(self, *, node: str, source: SourceToCount) -> SourceCount:
         """See `tdcs.model.agent_state.Agents`."""
         attempted = f"count the files of {source.source.uri} by"
-        return await self._counted(
+        _, _, content = await self._request(
+            "POST",
             "/v1/count-source",
-            SourceCount,
             node=node,
             body=source,
             attempted=attempted,
-            seconds=source.seconds,
-        )
-
-    async def _counted(
-        self, path: str, kind: type[_Answer], *, node: str, body: object, attempted: str, seconds: float
-    ) -> _Answer:
-        _, _, content = await self._request(
-            "POST", path, node=node, body=body, attempted=attempted, seconds=seconds + _SLACK_SECONDS
+            seconds=source.seconds + _SLACK_SECONDS,
         )
         try:
-            return _decoded(content, kind)
+            return _decoded(content, SourceCount)
         except ValueError as error:
             raise AgentError(
                 f"could not {attempted} the agent of node {node}: its answer is no count", node=node

@@ -18,6 +18,7 @@ from urllib.parse import quote, urlencode
 import aiohttp
 
 from tdcs.decide.error_document import read_answer
+from tdcs.decide.store_refusal import Cause, judge
 from tdcs.decide.workload_identity import Provider, TokenExchange
 from tdcs.engine.tls_failures import explain_certificate
 from tdcs.listing.bucket_pages import open_session
@@ -30,11 +31,11 @@ KEYS_SECONDS: Final = 3600
 
 _LATER: Final = frozenset(
     {
-        *("Throttling", "ThrottlingException", "RequestLimitExceeded", "IDPCommunicationError"),
-        *("temporarily_unavailable", "server_error", "slow_down", "RESOURCE_EXHAUSTED", "UNAVAILABLE"),
+        *("IDPCommunicationError", "temporarily_unavailable", "server_error", "slow_down"),
+        *("RESOURCE_EXHAUSTED", "UNAVAILABLE"),
     }
 )
-"""Codes that ask for patience, whatever the status: the token service of AWS gives them with 400."""
+"""Codes of token services that ask for patience, whatever the status: that of AWS gives them with 400."""
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=15.0, sock_connect=5.0)
 _ONLY_READS: Final = json.dumps(
@@ -212,8 +213,8 @@ class _Asked:
             raise ExchangeError(
                 f"{url} says {redact(text=words.said, secrets=secrets)}",
                 refused=400 <= answer.status < 500
-                and answer.status not in (408, 429)
-                and words.code not in _LATER,
+                and words.code not in _LATER
+                and judge(words).cause is not Cause.BUSY,
             )
 
     def _object(self, document: bytes) -> dict[str, Any]:
