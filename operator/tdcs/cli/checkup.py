@@ -215,10 +215,10 @@ def _dataset_problems(checked: Checked, *, explained: frozenset[str]) -> Iterato
     other_datasets = []
     for dataset in checked.datasets or ():
         reasons = {condition.get("reason") for condition in _conditions(dataset)}
-        known = _LACKS_OF_DATASETS
+        explained_reasons = _LACKS_OF_DATASETS
         if dataset["metadata"]["name"] in explained:
-            known |= REASONS_OF_IDENTITIES
-        if not known & reasons:
+            explained_reasons |= REASONS_OF_IDENTITIES
+        if not explained_reasons & reasons:
             other_datasets.append(dataset)
     for problem in itertools.islice(problems({"Dataset": other_datasets}, now=checked.now), NAMED):
         yield CheckupFinding(

@@ -115,27 +115,27 @@ def _unfit(
 ) -> Iterator[IdentityFinding]:
     """What annotations or the rules of the CacheCluster do not say, each sentence once."""
     title = f"{namespace}/{account['metadata']['name']}"
-    found: dict[tuple[Literal["lacks", "unknown"], str], list[str]] = {}
+    titles_by_sentence: dict[tuple[Literal["lacks", "unknown"], str], list[str]] = {}
     for dataset in users:
         try:
             source = SourceSpec.model_validate(dataset["spec"]["source"])
         except ValidationError:
             continue  # its condition says what is wrong with it
         cluster = names.cache_cluster_of(dataset)
-        known, rule = _identity_rule(source, cluster, clusters, namespace=namespace, labels=labels)
+        has_rules, rule = _identity_rule(source, cluster, clusters, namespace=namespace, labels=labels)
         annotations = account["metadata"].get("annotations") or {}
         plan = plan_exchange(source, annotations, rule, account=title, cluster=cluster)
         if not isinstance(plan, Refusal):
             continue
         state: Literal["lacks", "unknown"] = "lacks"
         text = plan.message
-        if not known and plan.reason == "IdentityNotConfigured":
+        if not has_rules and plan.reason == "IdentityNotConfigured":
             state, text = (
                 "unknown",
                 f"the rules of CacheCluster {cluster} are not known; unless they say so: {plan.message}",
             )
-        found.setdefault((state, text), []).append(str(dataset["metadata"]["name"]))
-    for (state, text), titles in found.items():
+        titles_by_sentence.setdefault((state, text), []).append(str(dataset["metadata"]["name"]))
+    for (state, text), titles in titles_by_sentence.items():
         text = f"Dataset {', '.join(sorted(titles)[:5])}: {text}"
         yield IdentityFinding(state=state, text=text, datasets=tuple(titles))
 
@@ -168,7 +168,7 @@ def _identity_rule(
     labels: Mapping[str, str] | None,
 ) -> tuple[bool, IdentityRule | None]:
     """Whether the rules are known, and what they say of identities of a source's store."""
-    obj = next((one for one in clusters or () if one["metadata"]["name"] == cluster), None)
+    obj = next((candidate for candidate in clusters or () if candidate["metadata"]["name"] == cluster), None)
     if obj is None:
         return clusters is not None, None
     try:

@@ -80,7 +80,7 @@ class CacheObserver:
             self._views[cluster] = CacheView(since=self.clock())
             self._look_events[cluster] = asyncio.Event()
             self._tasks[cluster] = [
-                asyncio.create_task(self._watch_master(cluster), name=f"observe {cluster}"),
+                asyncio.create_task(self._watch_cache(cluster), name=f"observe {cluster}"),
                 asyncio.create_task(self._watch_agents(cluster), name=f"agents of {cluster}"),
             ]
         return self._views[cluster]
@@ -138,7 +138,7 @@ class CacheObserver:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._tasks.clear()
 
-    async def _watch_master(self, cluster: str) -> None:
+    async def _watch_cache(self, cluster: str) -> None:
         event = self._look_events[cluster]
         while True:
             event.clear()

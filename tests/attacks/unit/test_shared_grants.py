@@ -103,19 +103,24 @@ async def test_a_grant_that_was_taken_back_leaves_no_volume(cluster: Cluster, re
 def slow_mounts(cluster: Cluster) -> None:
     async def hold(operation: Operation) -> None:
         if operation.name == "mount":
-            await asyncio.sleep(3600)
+            await asyncio.Event().wait()
 
     cluster.engine.before = hold
 
 
-def store_away(cluster: Cluster) -> None:
+def store_away(cluster: Cluster) -> list[Operation]:
+    """What asks the store fails from now on, and is noted."""
+    failed: list[Operation] = []
+
     async def fail(operation: Operation) -> None:
         if operation.name in {"mount", "ask_source", "check_keys", "files"}:
+            failed.append(operation)
             raise SourceError(
                 attempted=f"ask the source of {operation.path}", reason="no answer", remedy="Wait"
             )
 
     cluster.engine.before = fail
+    return failed
 
 
 def path_of_volume(cluster: Cluster) -> str:
@@ -128,7 +133,7 @@ def path_of_volume(cluster: Cluster) -> str:
 @pytest.mark.parametrize("keys", ["same keys", "renewed keys", "no keys left", "no keys needed"])
 @pytest.mark.parametrize("hinder", [None, slow_mounts, store_away], ids=["quick", "slow mount", "store away"])
 async def test_a_grant_that_is_narrowed_while_no_operator_runs_leaves_no_wider_volume(
-    cluster: Cluster, hinder: Callable[[Cluster], None] | None, keys: str
+    cluster: Cluster, hinder: Callable[[Cluster], object] | None, keys: str
 ) -> None:
     """Whether or not the store answers, and whatever became of the owner's keys meanwhile."""
     cluster.engine.sources["s3://pictures"] = {"a": MB, "train/b": 2 * MB}
@@ -170,9 +175,11 @@ async def test_a_grant_narrowed_while_the_store_is_away_since_a_restart_leaves_n
     await until_ready(cluster)
     wide = path_of_volume(cluster)
     await cluster.stop()
-    store_away(cluster)
+    failed = store_away(cluster)
     await cluster.start()
-    await asyncio.sleep(1.0)
+    await cluster.until(
+        lambda: len(failed) >= 3
+    )  # so often the new operator has tried, and looked at the volume
     assert path_of_volume(cluster) == wide, "what is granted still stays"
     await share(cluster, {**CONSENT, "paths": ["train"]})
     await cluster.until(lambda: path_of_volume(cluster) != wide, deadline=10)
@@ -215,9 +222,11 @@ async def test_a_grant_that_stands_keeps_its_volume_when_keys_were_renewed_while
     await cluster.stop()
     cluster.engine.credentials["s3://pictures"] = RENEWED
     await cluster.create_keys(key=RENEWED.secret_access_key)
-    store_away(cluster)
+    failed = store_away(cluster)
     await cluster.start()
-    await asyncio.sleep(1.0)
+    await cluster.until(
+        lambda: len(failed) >= 3
+    )  # so often the new operator has tried, and looked at the volume
     assert path_of_volume(cluster) == path
     assert not cluster.events("CacheUnavailable")
 

@@ -102,8 +102,8 @@ def cluster_caches(
 
 def has_master(objects: ClusterObjects, cluster: str) -> bool:
     """Whether a cache cluster has Alluxio's master now."""
-    found = objects.cache_cluster(cluster)
-    return found is not None and (found.get("spec") or {}).get("engine", "Alluxio") == "Alluxio"
+    obj = objects.cache_cluster(cluster)
+    return obj is not None and (obj.get("spec") or {}).get("engine", "Alluxio") == "Alluxio"
 
 
 async def follow_exports(

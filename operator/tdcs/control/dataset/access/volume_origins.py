@@ -96,10 +96,10 @@ class VolumeOrigins:
             source: with them; None while these are not known, or may not be used.
             is_guest: whether it reads the source by a grant, which `spec` has in its options.
         """
-        own = (uid, path, spec.uri, store_of(spec.options))
+        identity = (uid, path, spec.uri, store_of(spec.options))
         origin = judge(path=path, spec=spec, source=source, mounted=mounted)
         if is_guest and not _is_just(path=path, spec=spec, source=source, mounted=mounted):
-            if self._own_paths.get(key) == own and origin is not Origin.OTHER:
+            if self._own_paths.get(key) == identity and origin is not Origin.OTHER:
                 return None
             if not mounted.is_heard:
                 return UNHEARD
@@ -108,8 +108,8 @@ class VolumeOrigins:
             self.drop(key)
             return _OTHER
         if origin is Origin.OWN:
-            self._own_paths[key] = own
-        if self._own_paths.get(key) == own:
+            self._own_paths[key] = identity
+        if self._own_paths.get(key) == identity:
             return None
         if source is None:
             return UNCHECKED
@@ -117,7 +117,7 @@ class VolumeOrigins:
         if self._key_checks.are_taken(key, source):
             # What this process has not mounted may be a bucket of that name elsewhere: mounting it would fail.
             if mounted.source is not None:
-                self._own_paths[key] = own
+                self._own_paths[key] = identity
             return None
         if refused is None:
             return UNCHECKED
