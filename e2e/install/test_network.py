@@ -86,8 +86,13 @@ def test_a_pod_of_another_namespace_reaches_no_port_whatever_labels_it_has(
 @pytest.mark.parametrize(
     ("labels", "reached"),
     [
-        # The operator's labels, so that what is closed above is known to listen.
-        pytest.param(OPERATOR, {MASTER, WORKER, AGENT}, id="operator"),
+        # So that what is closed above is known to listen. The operator has no business with Alluxio's workers.
+        pytest.param(OPERATOR, {MASTER, AGENT}, id="operator"),
+        pytest.param(
+            {"tdcs.io/cache-cluster": CLUSTER, "tdcs.io/component": "fuse"},
+            {MASTER, WORKER},
+            id="alluxio-client-of-the-cache",
+        ),
         pytest.param(
             {"tdcs.io/cache-cluster": "other", "tdcs.io/component": "worker"},
             {MANIFESTS},
