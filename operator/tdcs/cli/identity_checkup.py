@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheCluster
 from tdcs.api.dataset_source import SourceSpec
-from tdcs.api.sharing import IdentityRule
+from tdcs.api.source_rules import IdentityRule
 from tdcs.decide.problem import Refusal
 from tdcs.decide.source_rules import judge_source
 from tdcs.decide.workload_identity import identity_remedy, plan_exchange

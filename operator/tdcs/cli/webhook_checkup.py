@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 from cryptography import x509
 
 from tdcs.api import names
-from tdcs.api.sharing import meets
+from tdcs.api.namespace_selector import meets
 from tdcs.model.kube_objects import Object
 
 Service = tuple[str, str]

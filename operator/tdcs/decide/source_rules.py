@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tdcs.api.sharing import ANY_ENDPOINT, IdentityRule, SourceRule
+from tdcs.api.source_rules import ANY_ENDPOINT, IdentityRule, SourceRule
 from tdcs.api.source_uri import (
     AMAZON,
     CLAIM_SCHEME,

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tdcs.api import names
-from tdcs.api.cachecluster import CacheClusterSpec, CacheClusterStatus, CacheWorker, Toleration, WorkerState
+from tdcs.api.cachecluster import CacheClusterSpec, CacheClusterStatus, CacheWorker, WorkerState
+from tdcs.api.cachecluster_parts import Toleration
 from tdcs.api.conditions import CACHE_STARTING, CACHE_UNAVAILABLE, NO_CACHE_NODE, Finding, finding
 from tdcs.api.durations import seconds_since
 from tdcs.decide.place.slot_nodes import matches

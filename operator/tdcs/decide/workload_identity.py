@@ -8,7 +8,7 @@ from typing import Final
 
 from tdcs.api import names
 from tdcs.api.dataset_source import SourceSpec
-from tdcs.api.sharing import IdentityRule
+from tdcs.api.source_rules import IdentityRule
 from tdcs.api.source_uri import (
     AMAZON_DOMAINS,
     DEFAULT_REGION,

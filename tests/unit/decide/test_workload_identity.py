@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tdcs.api.dataset_source import SourceSpec
-from tdcs.api.sharing import IdentityRule
+from tdcs.api.source_rules import IdentityRule
 from tdcs.decide.problem import Refusal
 from tdcs.decide.workload_identity import TokenExchange, plan_exchange
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from tdcs.alluxio import profile
 from tdcs.api import names
-from tdcs.api.cachecluster import Component
+from tdcs.api.cachecluster_parts import Component
 from tdcs.control.cachecluster import pod_security
 from tdcs.control.cachecluster.blueprint import Blueprint, metadata_of
 from tdcs.kube.apply import digest_of

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from tdcs.api.dataset import Dataset
-from tdcs.api.sharing import IdentityRule
+from tdcs.api.source_rules import IdentityRule
 from tdcs.control.context import Context, WorkKey
 from tdcs.control.dataset.access import credentials, dataset_volume, volume_objects
 from tdcs.control.dataset.access.cluster_networks import ClusterNetworks

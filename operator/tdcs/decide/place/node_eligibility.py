@@ -8,7 +8,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from tdcs.api.sharing import meets
+from tdcs.api.namespace_selector import meets
 from tdcs.model.kube_objects import Object
 
 UNSCHEDULABLE_TAINT = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}

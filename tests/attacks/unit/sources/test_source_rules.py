@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.api.dataset_source import SourceOptions
-from tdcs.api.sharing import SourceRule
+from tdcs.api.source_rules import SourceRule
 from tdcs.api.source_uri import canonical_endpoint
 from tdcs.decide.forbidden_addresses import forbidden_kind, internal_kind, parse_networks
 from tdcs.decide.source_rules import SourceVerdict, judge_source

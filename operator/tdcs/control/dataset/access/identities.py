@@ -14,7 +14,7 @@ from typing import Final
 
 from tdcs.api.conditions import IDENTITY_UNANSWERED
 from tdcs.api.dataset_source import SourceSpec
-from tdcs.api.sharing import IdentityRule
+from tdcs.api.source_rules import IdentityRule
 from tdcs.control.background_task import BackgroundTask
 from tdcs.control.context import Context, WorkKey
 from tdcs.decide.problem import RETRY_LATER, RETRY_SOON, Refusal

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from tdcs.api.conditions import Condition
 from tdcs.api.dataset import Copy, Dataset, DatasetStatus
-from tdcs.api.sharing import Access, NamespaceSelector
+from tdcs.api.namespace_selector import NamespaceSelector
+from tdcs.api.sharing import Access
 from tdcs.decide.cache.dataset_demand import use_of
 from tdcs.decide.cache.eviction_order import lrfu, lru, next_use
 from tdcs.decide.cache.eviction_times import mistake
