@@ -555,6 +555,40 @@ def test_what_cannot_be_taken_back_or_comes_to_nothing_is_a_warning(world: World
     kube.patch("Dataset", name, {"metadata": {"finalizers": None}}, namespace=namespace)
 
 
+@pytest.mark.parametrize("kind", ["CacheCluster", "Dataset"])
+def test_what_is_being_deleted_is_not_scaled(world: World, release: str, kind: str) -> None:
+    del release
+    kube, namespace = world.kube, world.namespace
+    obj = dataset(world, "file:///nfs/all")
+    if kind == "CacheCluster":
+        obj |= {"kind": kind, "spec": {}}
+    name = obj["metadata"]["name"]
+    finalizers = ["tdcs.io/finalizer"]
+    kube.create({**obj, "metadata": {**obj["metadata"], "finalizers": finalizers}})
+    # Another one that is being deleted is no reason.
+    other = {**obj["metadata"], "name": "other", "finalizers": finalizers}
+    kube.create({**obj, "metadata": other})
+    kube.delete(kind, "other", namespace=namespace)
+
+    def scaled(name: str, count: int) -> str:
+        try:
+            patch = {"spec": {"replicas": count}}
+            kube.patch(kind, name, patch, namespace=namespace, subresource="scale")
+        except KubeRequestError as error:
+            return str(error)
+        return ""
+
+    counts = itertools.cycle([2, 3])
+    # The server takes a moment to know the policy.
+    world.wait(lambda: "is being deleted" in scaled("other", next(counts)))
+    assert scaled(name, 2) == ""
+    kube.delete(kind, name, namespace=namespace)
+    world.wait(lambda: bool(scaled(name, next(counts))))
+    assert f"{kind} {namespace}/{name} is being deleted, so scaling it comes to nothing" in scaled(name, 1)
+    for gone in (name, "other"):
+        kube.patch(kind, gone, {"metadata": {"finalizers": None}}, namespace=namespace)
+
+
 @pytest.mark.parametrize(
     ("annotation", "wrong", "right"),
     [

@@ -164,3 +164,14 @@ def test_the_scale_subresource_of_a_job_is_its_workers(installed: Kube, namespac
         installed.patch(
             "TrainingJob", "elastic", {"spec": {"replicas": 4}}, namespace=namespace, subresource="scale"
         )
+
+
+@pytest.mark.parametrize("kind", ["CacheCluster", "Dataset", "TrainingJob"])
+def test_the_scale_subresource_takes_no_number_that_the_spec_would_not_take(
+    installed: Kube, namespace: str, kind: str
+) -> None:
+    name = installed.create(MAKERS[kind](namespace=namespace))["metadata"]["name"]
+    for count in (-1, 0, 1_000_000):
+        patch = {"spec": {"replicas": count}}
+        with pytest.raises(KubeRequestError):
+            installed.patch(kind, name, patch, namespace=namespace, subresource="scale")
