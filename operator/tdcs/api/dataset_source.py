@@ -1,7 +1,6 @@
 """Where a Dataset's data is at home: spec.source."""
 
 import re
-from datetime import datetime
 from typing import Annotated, Final
 
 from pathspec import GitIgnoreSpec
@@ -17,7 +16,7 @@ from tdcs.api.base import (
     rules,
     worded,
 )
-from tdcs.api.durations import DURATION_RULE, IS_DURATION, Duration
+from tdcs.api.durations import DURATION_RULE, IS_DURATION, Duration, Time
 from tdcs.api.selection import Bandwidth
 from tdcs.api.source_uri import REGION, canonical_source_uri, endpoint_of
 
@@ -152,16 +151,6 @@ FilePattern = Annotated[
 ]
 
 
-def _checked_time(text: str) -> str:
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise ValueError(f"{text!r} is no time: write it as 2026-11-01T00:00:00Z") from error
-    if time.tzinfo is None:
-        raise ValueError(f"{text!r} has no time zone: write it as 2026-11-01T00:00:00Z")
-    return text
-
-
 class SourceOptions(Model):
     """How the object store is reached."""
 
@@ -257,14 +246,7 @@ class SourceOptions(Model):
         | None
     ) = None
     """Of hf sources: a branch, a tag or a commit. Left out, it is main. With a commit the Dataset never changes."""
-    as_of: (
-        Annotated[
-            str,
-            AfterValidator(_checked_time),
-            Field(min_length=1, max_length=40, json_schema_extra={"format": "date-time"}),
-        ]
-        | None
-    ) = None
+    as_of: Time | None = None
     """Of s3 sources whose bucket keeps versions: a time in the past, such as 2026-11-01T00:00:00Z. The Dataset has each
     object in the version that it had then, whatever becomes of it later."""
     run_as_user: Annotated[int, Field(ge=1, le=2147483647)] | None = None

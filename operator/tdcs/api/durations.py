@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from tdcs.api.base import rule, rules
+from tdcs.api.base import rule, rules, worded
 
 DURATION_PATTERN = r"^([0-9]+(\.[0-9]+)?(h|m|s|ms))+$"
 
@@ -81,3 +81,23 @@ Duration = Annotated[
     str, Field(max_length=32, json_schema_extra=rules(DURATION_RULE)), AfterValidator(_checked)
 ]
 """A length of time: hours, minutes and seconds, as in 1h30m."""
+
+
+TIME_PATTERN = (
+    r"^(?:20[0-9]{2}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)"
+    r"|02-(?:0[1-9]|1[0-9]|2[0-8]))|20(?:[02468][048]|[13579][26])-02-29)"
+    r"T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])$"
+)
+"""Times of RFC 3339 in this century. A schema's format date-time lets the 30th of February and small letters pass."""
+
+NOT_A_TIME = "must be a day that there is, with a time and its zone, such as 2030-01-31T20:00:00Z"
+
+
+def _checked_time(text: str) -> str:
+    if re.fullmatch(TIME_PATTERN, text) is None:
+        raise ValueError(f"{text!r} {NOT_A_TIME}")
+    return text
+
+
+Time = Annotated[str, AfterValidator(_checked_time), Field(max_length=40, **worded(TIME_PATTERN, NOT_A_TIME))]
+"""A time of day on a day, with its zone."""

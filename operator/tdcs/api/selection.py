@@ -1,11 +1,11 @@
 """Which part of a dataset is meant: what `Dataset.spec.preload` and a Preload have in common."""
 
-import datetime
 from typing import Annotated
 
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from tdcs.api.base import Model, rule, rules
+from tdcs.api.durations import Time
 from tdcs.api.quantities import QUANTITY_PATTERN, QUANTITY_SCHEMA, to_bytes
 
 _IS_QUANTITY = f"self.matches(r'{QUANTITY_PATTERN}')"
@@ -37,12 +37,6 @@ def _path(value: str) -> str:
         or any(step in {"", ".", ".."} for step in value.strip("/").split("/"))
     ):
         raise ValueError("must be relative to the source, such as train or val/a.jpg, without '..'")
-    return value
-
-
-def _time(value: str) -> str:
-    if datetime.datetime.fromisoformat(value).tzinfo is None:
-        raise ValueError("must have a time zone, such as 2030-01-31T20:00:00Z")
     return value
 
 
@@ -86,10 +80,7 @@ Path = Annotated[
     ),
 ]
 
-StartTime = (
-    Annotated[str, AfterValidator(_time), Field(max_length=64, json_schema_extra={"format": "date-time"})]
-    | None
-)
+StartTime = Time | None
 
 Bandwidth = (
     Annotated[

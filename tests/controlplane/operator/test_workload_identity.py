@@ -133,7 +133,8 @@ def test_apply_refuses_what_is_no_name_of_an_account_of_the_namespace(world: Wor
             {"uri": "gs://pictures", "options": {"asOf": "2026-01-01T00:00:00Z"}},
             "asOf is an option of s3 sources",
         ),
-        ({"options": {"asOf": "yesterday"}}, "date-time"),
+        ({"options": {"asOf": "yesterday"}}, "must be a day that there is"),
+        ({"options": {"asOf": "2026-02-30T00:00:00Z"}}, "must be a day that there is"),
     ],
 )
 def test_apply_refuses_what_cannot_work(world: World, source: Object, said: str) -> None:

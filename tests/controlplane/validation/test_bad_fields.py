@@ -282,7 +282,7 @@ BAD = [
     ("Dataset", "spec.preload.paths", ["../other"], "nothing outside the source can be loaded"),
     ("Dataset", "spec.preload.paths", ["a/../../b"], "nothing outside the source can be loaded"),
     ("Dataset", "spec.preload.paths", ["/train"], "must be relative to the source"),
-    ("Dataset", "spec.preload.startTime", "tomorrow", "must be of type date-time"),
+    ("Dataset", "spec.preload.startTime", "tomorrow", "must be a day that there is"),
     ("Dataset", "spec.placement", {"mode": "Replicate", "copies": 2}, "need nodeCount"),
     ("Dataset", "spec.placement.copies", 0, "must be between 1 and 16"),
     ("Preload", "spec.datasetRef", ..., "spec.datasetRef: Required value"),
