@@ -102,7 +102,8 @@ def main() -> int:
     work = applied_before(assign_work(jobs=jobs, mix=options.mix))
     figures = compared(work=work, scenario=scenario)
     print(json.dumps({"bench": "zones", **figures}))
-    return 0 if figures["crossZoneRatio"] <= BAR else 1
+    ratio = figures["crossZoneRatio"]
+    return 0 if isinstance(ratio, float) and ratio <= BAR else 1
 
 
 if __name__ == "__main__":
