@@ -10,9 +10,13 @@ rounds' ratios.
 First result: from the start of a Python process until the first result, from an artifact, with the compilation in
 that process as a new pod has it (an empty cache folder), and with a cache that has the runtime module of onednn
 already; taking turns as well.
+
+With `--tune MINUTES` instead: a MobileNet-like net of 64 x 64 by TVM's own code untuned and tuned for so long, by
+onednn and by onnxruntime, in turns as above. Tuning begins without records.
 """
 
 import argparse
+import functools
 import json
 import os
 import statistics
@@ -20,17 +24,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import onnx
 import onnxruntime
-from tests.compile.models import random_inputs, resnet18
+from tests.compile.models import mobilenet, random_inputs, resnet18
 
 from tdcs_train import artifacts
 from tdcs_train.compile.job import compile_model
+
+Run = Callable[[], Mapping[str, Any]]
 
 ONE_THREAD = ("OMP_NUM_THREADS", "TVM_NUM_THREADS")
 
@@ -52,16 +59,21 @@ def main() -> None:
     parser.add_argument("--results", type=Path, help="a file to append the line to")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--starts", type=int, default=3, help="processes that compile, and as many that load")
+    parser.add_argument("--tune", type=float, metavar="MINUTES", help="measure tuning instead")
     options = parser.parse_args()
     if any(os.environ.get(name) != "1" for name in ONE_THREAD):
         parser.error(f"set {' and '.join(ONE_THREAD)} to 1: the libraries read them when they are loaded")
     target = artifacts.this_node().targets[0].name
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        onnx.save(resnet18(), folder / "resnet18.onnx")
-        line: dict[str, Any] = {"bench": "compiled_models", "model": "resnet18", "batch": 1, "threads": 1}
+        name, model = ("resnet18", resnet18()) if options.tune is None else ("mobilenet", mobilenet())
+        onnx.save(model, folder / f"{name}.onnx")
+        line: dict[str, Any] = {"bench": "compiled_models", "model": name, "batch": 1, "threads": 1}
         line |= {"target": target, "processor": _processor(), "load": round(os.getloadavg()[0], 1)}
-        line |= _rates(folder, target, options.rounds) | _first_results(folder, options.starts)
+        if options.tune is None:
+            line |= _rates(folder, target, options.rounds) | _first_results(folder, options.starts)
+        else:
+            line |= _tuned(folder, target, options.rounds, minutes=options.tune)
     text = json.dumps(line)
     print(text)
     if options.results:
@@ -71,23 +83,75 @@ def main() -> None:
 
 def _rates(folder: Path, target: str, rounds: int) -> dict[str, Any]:
     source = str(folder / "resnet18.onnx")
-    runs: dict[str, Callable[[], Mapping[str, Any]]] = {}
+    runs: dict[str, Run] = {}
     inputs = random_inputs(resnet18())
     for name, backends in (("plain", []), ("onednn", ["onednn"])):
-        output = folder / f"artifacts-{name}"
-        compile_model(source, target=target, backends=backends, output=str(output))
-        model = artifacts.load(output, model=source, prefer=backends)
-        runs[name] = lambda model=model: model.run(inputs)  # type: ignore[misc]
+        runs[name] = _run_of(folder, source, inputs, name=name, target=target, backends=backends)
+    runs["onnxruntime"] = _onnxruntime(source, inputs)
+    worst, times = _in_turns(runs, rounds)
+    return {
+        "milliseconds": _milliseconds(times),
+        "onednn_over_plain": _ratio(times, "plain", "onednn"),
+        "onednn_over_onnxruntime": _ratio(times, "onnxruntime", "onednn"),
+        "largest_relative_difference": worst,
+    }
+
+
+def _tuned(folder: Path, target: str, rounds: int, *, minutes: float) -> dict[str, Any]:
+    os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
+    source, inputs = str(folder / "mobilenet.onnx"), random_inputs(mobilenet())
+    runs: dict[str, Run] = {}
+    place = functools.partial(_run_of, folder, source, inputs, target=target)
+    runs["plain"] = place(name="plain")
+    runs["tuned"] = place(name="tuned", tune=minutes)
+    tuning = artifacts.load(folder / "artifacts-tuned", model=source).manifest.tuning
+    assert tuning is not msgspec.UNSET
+    runs["onednn"] = place(name="onednn", backends=["onednn"])
+    runs["onnxruntime"] = _onnxruntime(source, inputs)
+    worst, times = _in_turns(runs, rounds)
+    return {
+        "minutes": minutes,
+        "trials": tuning.trials,
+        "parts": tuning.parts,
+        "milliseconds": _milliseconds(times),
+        "tuned_over_plain": _ratio(times, "plain", "tuned"),
+        "tuned_over_onednn": _ratio(times, "onednn", "tuned"),
+        "tuned_over_onnxruntime": _ratio(times, "onnxruntime", "tuned"),
+        "largest_relative_difference": worst,
+    }
+
+
+def _run_of(
+    folder: Path,
+    source: str,
+    inputs: Mapping[str, Any],
+    *,
+    name: str,
+    target: str,
+    backends: Sequence[str] = (),
+    tune: float | None = None,
+) -> Run:
+    output = folder / f"artifacts-{name}"
+    compile_model(source, target=target, backends=backends, output=str(output), tune=tune)
+    model = artifacts.load(output, model=source, prefer=backends)
+    return lambda: model.run(inputs)
+
+
+def _onnxruntime(source: str, inputs: Mapping[str, Any]) -> Run:
     session_options = onnxruntime.SessionOptions()
     session_options.intra_op_num_threads = session_options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(source, session_options, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
-    runs["onnxruntime"] = lambda: dict(zip(names, session.run(names, inputs), strict=True))
+    return lambda: dict(zip(names, session.run(names, inputs), strict=True))
+
+
+def _in_turns(runs: Mapping[str, Run], rounds: int) -> tuple[float, dict[str, list[float]]]:
+    """The largest difference of an output from that of plain code, and the seconds of every round."""
     results = {name: run() for name, run in runs.items()}
     worst = max(
-        float(np.abs(results[name][key] - results["plain"][key]).max() / np.abs(results["plain"][key]).max())
-        for name in ("onednn", "onnxruntime")
-        for key in results["plain"]
+        float(np.abs(result[key] - expected).max() / np.abs(expected).max())
+        for result in results.values()
+        for key, expected in results["plain"].items()
     )
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds):
@@ -97,17 +161,16 @@ def _rates(folder: Path, target: str, rounds: int) -> dict[str, Any]:
             for _ in range(repeats):
                 run()
             times[name].append((time.perf_counter() - begin) / repeats)
+    return worst, times
 
-    def ratio(over: str) -> float:
-        pairs = zip(times[over], times["onednn"], strict=True)
-        return round(statistics.median(baseline / ours for baseline, ours in pairs), 2)
 
-    return {
-        "milliseconds": {name: round(1000 * statistics.median(laps), 2) for name, laps in times.items()},
-        "onednn_over_plain": ratio("plain"),
-        "onednn_over_onnxruntime": ratio("onnxruntime"),
-        "largest_relative_difference": worst,
-    }
+def _ratio(times: Mapping[str, list[float]], slow: str, fast: str) -> float:
+    pairs = zip(times[slow], times[fast], strict=True)
+    return round(statistics.median(baseline / ours for baseline, ours in pairs), 2)
+
+
+def _milliseconds(times: Mapping[str, list[float]]) -> dict[str, float]:
+    return {name: round(1000 * statistics.median(laps), 2) for name, laps in times.items()}
 
 
 def _first_results(folder: Path, starts: int) -> dict[str, Any]:

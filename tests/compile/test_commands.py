@@ -15,7 +15,7 @@ from tdcs_train.artifacts.targets import TARGETS
 
 def run(*words: str, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "-m", "tdcs_train.cli", *words], capture_output=True, text=True, timeout=120, cwd=cwd
+        [sys.executable, "-m", "tdcs_train.cli", *words], capture_output=True, text=True, timeout=300, cwd=cwd
     )
 
 

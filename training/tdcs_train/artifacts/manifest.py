@@ -100,6 +100,28 @@ class RuntimeSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     version: str
 
 
+class TuningSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What tuning gave.
+
+    Attributes:
+        minutes: that were given to it.
+        trials: that this compilation made; it began with those of earlier ones.
+        parts: of the model that have a tuned schedule.
+        untuned_milliseconds: of a run of the model without; measured in turns with the tuned one.
+        gain: how many times as fast the tuned code is; the library has the untuned code where that is less than 1.
+        records: the best record of each part; `--records` takes the file.
+    """
+
+    minutes: float
+    trials: Count
+    earlier_trials: Count
+    parts: Count
+    untuned_milliseconds: float
+    tuned_milliseconds: float
+    gain: float
+    records: FileSpec
+
+
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What an artifact is.
 
@@ -112,6 +134,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         regions: what was given to back ends; `host` lists the operators that TVM's own code computes.
         seconds: how long each step of compiling took.
         runtime: what runs it; left out where that is TVM, whose version `tvm` has.
+        tuning: what tuning gave; left out where TVM's code was not tuned.
         library: the code, or the model as its runtime reads it.
         parameters: the weights; the same file as `library` where the runtime has both in one.
         digest: the digest of all other fields.
@@ -140,6 +163,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     seconds: dict[str, float]
     digest: str = ""
     runtime: RuntimeSpec | msgspec.UnsetType = msgspec.UNSET
+    tuning: TuningSpec | msgspec.UnsetType = msgspec.UNSET
 
 
 def command_line(

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from tdcs_train.artifacts.manifest import TuningSpec
 from tdcs_train.compile.job import Outcome, compile_model
 from tdcs_train.compile.onnxruntime_job import optimise_model
 from tdcs_train.errors import InputError
@@ -53,6 +54,20 @@ from tdcs_train.errors import InputError
     type=click.FloatRange(0),
     help="With --check: how far an output may be from host code, as a part of its largest value.  [default: 0.001]",
 )
+@click.option(
+    "--tune",
+    type=click.FloatRange(0, min_open=True),
+    metavar="MINUTES",
+    help="Tune TVM's own code for so long: try schedules for the parts of the model, measure them on this node, and "
+    "keep the best. Records of trials are kept, and a second tuning begins with them.",
+)
+@click.option(
+    "--records",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="With --tune: begin with the records of another artifact of this model, its file records-*.json, where this "
+    "node has none.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON.")
 def command(
     model: str,
@@ -65,17 +80,23 @@ def command(
     shapes: tuple[str, ...],
     check: Path | None,
     tolerance: float | None,
+    tune: float | None,
+    records: Path | None,
     as_json: bool,
 ) -> None:
     """Compile MODEL (an ONNX file, or module.py:name) into an artifact, unless it is there already."""
     if tolerance is not None and check is None:
         raise InputError("--tolerance without --check has nothing to compare: give both")
+    if records is not None and tune is None:
+        raise InputError("--records without --tune has nothing to begin with them: give both")
     if runtime == "onnxruntime":
+        if tune is not None:
+            raise InputError("--tune is for TVM's own code: ONNX Runtime has none to tune, leave it out")
         if backends:
             raise InputError(f"--backend {backends[0]} is for TVM: ONNX Runtime has its own, leave it out")
         make: Callable[..., Outcome] = optimise_model
     else:
-        make = functools.partial(compile_model, backends=backends)
+        make = functools.partial(compile_model, backends=backends, tune=tune, records=records)
     outcome = make(
         model,
         target=target,
@@ -131,7 +152,11 @@ def _summary(made: Outcome) -> str:
         lines.append(
             f"not opened: this node cannot run {manifest.target}; open it on one that can before it is used"
         )
-    if made.difference is not None and (manifest.backends or manifest.runtime is not msgspec.UNSET):
+    if manifest.tuning is not msgspec.UNSET:
+        lines.append(_tuning(manifest.tuning))
+    if made.difference is not None and (
+        manifest.backends or manifest.tuning is not msgspec.UNSET or manifest.runtime is not msgspec.UNSET
+    ):
         lines.append(f"compared with host code: {made.difference:.2g} of the largest value apart")
     elif made.difference is not None:
         lines.append("run once: it is host code alone, there is nothing to compare it with")
@@ -143,6 +168,15 @@ def _summary(made: Outcome) -> str:
         lines.append(f"{backend.name}: {_count(nodes, 'node')} in {_count(len(regions), 'region')}")
     lines.append(f"host: {_count(len(manifest.host), 'operator')}")
     return "\n".join(lines)
+
+
+def _tuning(tuning: TuningSpec) -> str:
+    earlier = f", and {tuning.earlier_trials} of before" if tuning.earlier_trials else ""
+    kept = "" if tuning.gain >= 1 else "; the untuned code is kept"
+    return (
+        f"tuned: {tuning.untuned_milliseconds:.3g} ms untuned, {tuning.tuned_milliseconds:.3g} ms tuned, "
+        f"{tuning.gain:.2f} times as fast{kept} ({_count(tuning.trials, 'trial')} in {tuning.minutes:g} min{earlier})"
+    )
 
 
 def _count(number: int, noun: str) -> str:

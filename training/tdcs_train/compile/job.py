@@ -6,9 +6,12 @@ import shutil
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from tdcs_train.artifacts.key import artifact_key
 from tdcs_train.artifacts.manifest import (
@@ -27,7 +30,7 @@ from tdcs_train.artifacts.store import open_store
 from tdcs_train.artifacts.targets import Target, find_target
 from tdcs_train.backends.backend import Backend
 from tdcs_train.backends.registry import find_all
-from tdcs_train.compile import opening
+from tdcs_train.compile import opening, tuning
 from tdcs_train.compile.model_file import Model, read_model
 from tdcs_train.compile.toolchain import tool_versions
 from tdcs_train.errors import InputError
@@ -67,6 +70,8 @@ def compile_model(
     name: str | None = None,
     check: Path | None = None,
     tolerance: float | None = None,
+    tune: float | None = None,
+    records: Path | None = None,
 ) -> Outcome:
     """Compile a model, or find that this was done before. What is built is opened once before it is written.
 
@@ -81,6 +86,8 @@ def compile_model(
         check: a file of arrays by the names of the model's inputs: run with them, the artifact must give what host code
             gives. It is built again for that, also where the store has it.
         tolerance: how far it may be from host code, as a part of the largest value of an output.
+        tune: minutes to tune TVM's own code for.
+        records: an artifact's file of records to begin tuning with.
 
     Raises:
         InputError: something given cannot be used; the message says what.
@@ -105,6 +112,9 @@ def compile_model(
         "indices": "checked",  # artifacts from before that do not say which indices were outside
         "shapes": {key: list(shape) for key, shape in sorted((shapes or {}).items())},
     }
+    if tune is not None:
+        tuning.check(processor)
+        options["tune"] = tune
     key = artifact_key(
         model=model.digest, target=target, backends=specs, tvm=version, tools=tools, options=options
     )
@@ -121,20 +131,46 @@ def compile_model(
             _build, model=model, processor=processor, shapes=shapes or {}, name=options["name"]
         )
         fixed = {"key": key, "tvm": version, "tools": tools, "options": options}
-        manifest, files = build(Path(scratch), backends=implementations, fixed={**fixed, "backends": specs})
-        opened, difference = opening.open_built(manifest, files), None
+        make = functools.partial(build, backends=implementations, fixed={**fixed, "backends": specs})
+        manifest, files = make(Path(scratch))
+        untuned = opened = opening.open_built(manifest, files)
+        difference = None
+        if tune is not None:
+            assert untuned is not None, "tuning is refused where the target does not run"
+            subject = tuning.Subject(
+                source=source, shapes=dict(shapes or {}), target=target, backends=tuple(backends)
+            )
+            with tuning.searched(subject, untuned, minutes=tune, records=records) as found:
+                (tuned_folder := Path(scratch, "tuned")).mkdir()
+                candidate = make(tuned_folder, tuned=found.database())
+                opened = opening.open_built(*candidate)
+                assert opened is not None, "as the untuned one"
+                speeds = tuning.compared(untuned, opened, inputs)
+                if speeds.gain >= 1:
+                    manifest, files = candidate
+                else:
+                    opened = untuned
+                written = found.best(Path(scratch, "records"))
+                spec = file_spec(written, "records", ".json")
+                files = {**files, spec.name: written}
+                manifest = sealed(
+                    msgspec.structs.replace(manifest, tuning=found.spec(speeds, minutes=tune, records=spec))
+                )
         if opened is not None and inputs is not None:
             difference = 0.0
-            if not implementations:
-                opened.run(inputs)
-            else:
+            limit = opening.TOLERANCE if tolerance is None else tolerance
+            if implementations:
                 with tempfile.TemporaryDirectory(prefix="tdcs-train-") as alongside:
                     host = opening.open_built(
                         *build(Path(alongside), backends=(), fixed={**fixed, "backends": ()})
                     )
                 assert host is not None, "the same target as that of the artifact, which was opened"
-                limit = opening.TOLERANCE if tolerance is None else tolerance
                 difference = opening.compare(opened, host, inputs, tolerance=limit)
+            elif opened is not untuned:
+                assert untuned is not None, "the same target"
+                difference = opening.compare(opened, untuned, inputs, tolerance=limit)
+            else:
+                opened.run(inputs)
         is_published = store.publish(manifest, files)
         stored_manifest = manifest if is_published else store.find(key)
     if stored_manifest is None:
@@ -175,6 +211,7 @@ def _build(
     shapes: Mapping[str, tuple[int, ...]],
     fixed: Mapping[str, Any],
     name: str,
+    tuned: AbstractContextManager[object] | None = None,
 ) -> tuple[Manifest, dict[str, Path]]:
     watch = _Stopwatch()
     # Imported here: finding an artifact that is there already must not wait for TVM's compiler.
@@ -194,7 +231,7 @@ def _build(
     parts = partition(module, backends=backends, weights=len(weights))
     watch.lap("partition")
     library, parameters = scratch / "model.so", scratch / "weights"
-    write_library(library, partition=parts, processor=processor, backends=backends)
+    write_library(library, partition=parts, processor=processor, backends=backends, tuned=tuned)
     watch.lap("build")
     try:
         save_file(weights, parameters)

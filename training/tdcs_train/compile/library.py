@@ -1,6 +1,7 @@
 """Builds the shared library of an artifact: TVM's code for the host and the code of all back ends."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import tvm
@@ -15,10 +16,24 @@ from tdcs_train.errors import InputError
 TRIPLE = "x86_64-linux-gnu"
 
 
+def compiler_target(processor: Target, *, cores: int | None = None) -> tvm.target.Target:
+    """What TVM compiles for; tuning asks for the number of cores, too."""
+    words: dict[str, object] = {"kind": "llvm", "mtriple": TRIPLE, "mcpu": processor.compiler_name}
+    return tvm.target.Target(words if cores is None else {**words, "num-cores": cores})
+
+
 def write_library(
-    path: Path, *, partition: Partition, processor: Target, backends: Sequence[Backend]
+    path: Path,
+    *,
+    partition: Partition,
+    processor: Target,
+    backends: Sequence[Backend],
+    tuned: AbstractContextManager[object] | None = None,
 ) -> None:
     """Compile a partitioned module into one shared library.
+
+    Args:
+        tuned: a database of tuned schedules, which are used for the parts that it has.
 
     Raises:
         InputError: TVM cannot compile an operator, or the linker fails; the message says why.
@@ -29,9 +44,9 @@ def write_library(
         library for backend in backends if backend.name in backend_names for library in backend.libraries
     ]
     objects = dict.fromkeys(str(path) for code in partition.codes for path in code.objects)
-    target = tvm.target.Target({"kind": "llvm", "mtriple": TRIPLE, "mcpu": processor.compiler_name})
+    target = compiler_target(processor)
     try:
-        with target:
+        with target, tuned or nullcontext():
             module = relax.get_pipeline("zero")(partition.module)
         built = relax.build(module, target)
     except Exception as error:  # of many kinds, from TVM's Python and C++ code
