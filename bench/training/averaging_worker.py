@@ -69,15 +69,35 @@ def steps(way: DistributedDataParallel, optimizer: torch.optim.Optimizer, *, cou
     return float(loss.detach())
 
 
-def steps_by_priority(way: DistributedDataParallel, averaging: PriorityAveraging, *, count: int) -> float:
-    """The last loss, when all updates are made."""
+def steps_by_priority(
+    way: DistributedDataParallel, averaging: PriorityAveraging, *, count: int, waits: bool = True
+) -> float:
+    """The last loss, when all updates are made unless it does not wait."""
     loss = torch.zeros(())
     for _ in range(count):
         loss = way(torch.ones(4)).square().mean()
         loss.backward()
         averaging.step()
-    averaging.wait()
+    if waits:
+        averaging.wait()
     return float(loss.detach())
+
+
+def _trial(way: DistributedDataParallel, averaging: PriorityAveraging) -> dict[str, Any]:
+    """Until the faster way is chosen; what that took."""
+    count, begin = 0, time.monotonic()
+    averaging._use.__enter__()
+    while averaging.gain is None:
+        steps_by_priority(way, averaging, count=1, waits=False)
+        count += 1
+    averaging.wait()
+    averaging._use.__exit__(None, None, None)
+    return {
+        "iterations": count,
+        "seconds": time.monotonic() - begin,
+        "gain": averaging.gain,
+        "by priority": averaging.by_priority,
+    }
 
 
 def main() -> None:
@@ -91,7 +111,9 @@ def main() -> None:
     networks = [DistributedDataParallel(model(options.share)) for _ in range(2)]
     plain, urgent = (torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9) for network in networks)
     averaging = PriorityAveraging(networks[1], urgent)
-    for number in range(-1, options.rounds):  # the first is to see the order of use, and to fill buffers
+    trial = _trial(networks[1], averaging)
+    steps(networks[0], plain, count=trial["iterations"])
+    for number in range(options.rounds):
         for way in ("plain", "priority") if number % 2 else ("priority", "plain"):
             distributed.barrier()
             begin = time.monotonic()
@@ -102,8 +124,10 @@ def main() -> None:
                 loss = steps_by_priority(networks[1], averaging, count=options.steps)
                 averaging._use.__exit__(None, None, None)
             seconds = (time.monotonic() - begin) / options.steps
-            if number >= 0 and distributed.get_rank() == 0:
+            if distributed.get_rank() == 0:
                 print(json.dumps({"way": way, "seconds": seconds, "loss": loss}), flush=True)
+    if distributed.get_rank() == 0:
+        print(json.dumps({"way": "trial", **trial}), flush=True)
     distributed.barrier()
     os._exit(0)  # without the end of gloo's groups, which wait for each other
 

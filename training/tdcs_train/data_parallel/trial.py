@@ -48,6 +48,11 @@ class Trial:
         self._done += 1
 
     @property
+    def has_measured(self) -> bool:
+        """Whether there was a trial at all."""
+        return bool(self._seconds[True])
+
+    @property
     def gain(self) -> float:
         """Seconds of a plain iteration over those of one by priority; 1 where nothing was measured."""
         if not self._seconds[True]:
