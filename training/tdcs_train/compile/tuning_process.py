@@ -33,7 +33,7 @@ from tdcs_train.compile.tuning import READY, Subject
 
 MOST_THREADS = 4
 """That search for schedules at once."""
-TRIALS_AT_ONCE = 8
+TRIALS_AT_ONCE = 4
 """Of a part of the model, before the part is chosen that is worth the next ones."""
 MOST_TRIALS = 100_000
 """More than any budget allows."""
