@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -73,6 +74,7 @@ class Checked:
 
     Attributes:
         rights: whether the user has each right.
+        user: the user's name, as the API server knows it; empty: it does not say.
         home: the Namespace; None: unknown.
         is_there: whether there is such a namespace, as far as that is known.
         installed: whether the cluster knows the kinds of TDCS.
@@ -87,6 +89,7 @@ class Checked:
     namespace: str
     now: str
     rights: Mapping[Right, bool] = field(default_factory=dict)
+    user: str = ""
     home: Object | None = None
     is_there: bool = True
     installed: bool = True
@@ -110,15 +113,16 @@ def checkup(checked: Checked) -> list[CheckupFinding]:
 
 
 def _user(checked: Checked) -> Iterator[CheckupFinding]:
+    subject = subject_option(checked.user)
     missing_rights = [right for right in (*IN_NAMESPACE, *IN_CLUSTER) if checked.rights.get(right) is False]
     for verb, plural in missing_rights:
         role = IN_NAMESPACE.get((verb, plural))
         if role is not None:
-            remedy = f"kubectl create rolebinding NAME -n {checked.namespace} --clusterrole={role} --user=YOU"
+            remedy = f"kubectl create rolebinding NAME -n {checked.namespace} --clusterrole={role} {subject}"
             text = f"you may not {verb} {plural} in namespace {checked.namespace}: an administrator runs {remedy}"
         else:
             role = IN_CLUSTER[verb, plural]
-            remedy = f"kubectl create clusterrolebinding NAME --clusterrole={role} --user=YOU"
+            remedy = f"kubectl create clusterrolebinding NAME --clusterrole={role} {subject}"
             text = f"you may not {verb} {plural}, so commands show less of the cluster: an administrator runs {remedy}"
         yield CheckupFinding(
             about="You", state="lacks" if (verb, plural) in IN_NAMESPACE else "note", text=text
@@ -129,6 +133,16 @@ def _user(checked: Checked) -> Iterator[CheckupFinding]:
         yield CheckupFinding(
             about="You", state="unknown", text="the API server does not say which rights you have"
         )
+
+
+def subject_option(user: str) -> str:
+    """What names a user in kubectl create rolebinding; YOU in place of one that is not known. A ServiceAccount has an
+    option of its own, since the one for users takes its name and binds nobody.
+    """
+    account = user.removeprefix("system:serviceaccount:")
+    if account != user and account.count(":") == 1:
+        return f"--serviceaccount={account}"
+    return f"--user={shlex.quote(user) if user else 'YOU'}"
 
 
 def _namespace(checked: Checked) -> Iterator[CheckupFinding]:

@@ -31,6 +31,7 @@ from tdcs.model.kube_resources import (
     RESOURCE_QUOTAS,
     SECRETS,
     SELF_SUBJECT_ACCESS_REVIEWS,
+    SELF_SUBJECT_REVIEWS,
     SERVICE_ACCOUNTS,
     SERVICES,
     TRAINING_JOBS,
@@ -103,6 +104,7 @@ async def look(api: KubeApi, *, namespace: str) -> Checked:
         namespace=namespace,
         now=utc_now(),
         rights=await _rights(api, namespace),
+        user=await _user(api),
         home=home,
         is_there=is_there,
         installed=installed,
@@ -286,3 +288,17 @@ async def _rights(api: KubeApi, namespace: str) -> dict[Right, bool]:
             return {}
         rights[verb, plural] = bool((answer.get("status") or {}).get("allowed"))
     return rights
+
+
+async def _user(api: KubeApi) -> str:
+    """Who asks, as the API server knows them; empty where it does not say."""
+    review = {
+        "apiVersion": SELF_SUBJECT_REVIEWS.api_version,
+        "kind": SELF_SUBJECT_REVIEWS.kind,
+        "metadata": {},
+    }
+    try:
+        answer = await api.create(SELF_SUBJECT_REVIEWS, obj=review)
+    except (ForbiddenError, NotFoundError):
+        return ""
+    return str(((answer.get("status") or {}).get("userInfo") or {}).get("username") or "")

@@ -127,6 +127,9 @@ CSI_NODES = _of_the_cluster("csinodes", "CSINode", group="storage.k8s.io")
 SELF_SUBJECT_ACCESS_REVIEWS = _of_the_cluster(
     "selfsubjectaccessreviews", "SelfSubjectAccessReview", group="authorization.k8s.io"
 )
+SELF_SUBJECT_REVIEWS = _of_the_cluster(
+    "selfsubjectreviews", "SelfSubjectReview", group="authentication.k8s.io"
+)
 LOCAL_SUBJECT_ACCESS_REVIEWS = _in_namespaces(
     "localsubjectaccessreviews", "LocalSubjectAccessReview", group="authorization.k8s.io"
 )

@@ -25,6 +25,7 @@ class ApiStandIn:
     Args:
         objects: those of each plural.
         forbidden: plurals that may not be read.
+        user: who asks.
         own_namespace_only: plurals that may be read in one namespace, and not in all at once.
         refusal: the status code and the sentence with which what is made is refused.
         apply_refusal: the same of what is applied. What is applied is taken as a dry run only.
@@ -35,6 +36,7 @@ class ApiStandIn:
         objects: Mapping[str, Sequence[Object]],
         *,
         forbidden: frozenset[str] = frozenset(),
+        user: str = "u",
         own_namespace_only: frozenset[str] = frozenset(),
         refusal: tuple[int, str] | None = None,
         apply_refusal: tuple[int, str] | None = None,
@@ -43,6 +45,7 @@ class ApiStandIn:
         self._watchers: dict[str, list[queue.Queue[Object | None]]] = {}
         self._version = 1000
         self.forbidden = forbidden
+        self.user = user
         self.own_namespace_only = own_namespace_only
         self.refusal = refusal
         self.apply_refusal = apply_refusal
@@ -139,6 +142,9 @@ class ApiStandIn:
                 if url.path.endswith("/selfsubjectaccessreviews"):
                     about = body["spec"]["resourceAttributes"]["resource"]
                     self._answer(201, {**body, "status": {"allowed": about not in owner.forbidden}})
+                    return
+                if url.path.endswith("/selfsubjectreviews"):
+                    self._answer(201, {**body, "status": {"userInfo": {"username": owner.user}}})
                     return
                 if url.path.endswith("/localsubjectaccessreviews"):  # others have no rights
                     self._answer(201, {**body, "status": {"allowed": False}})

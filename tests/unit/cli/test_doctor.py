@@ -274,6 +274,25 @@ def test_the_command_ends_with_1_where_something_lacks_and_reads_with_the_users_
     assert "unknown: nodes may not be listed" in result.output
 
 
+@pytest.mark.parametrize(
+    ("user", "option"),
+    [
+        ("system:serviceaccount:default:alice", "--serviceaccount=default:alice"),
+        ("alice@example.com", "--user=alice@example.com"),
+        ("Alice of the lab", "--user='Alice of the lab'"),
+        ("", "--user=YOU"),
+    ],
+)
+def test_the_commands_for_an_administrator_name_who_asks(user: str, option: str, tmp_path: Path) -> None:
+    with ApiStandIn(
+        {"datasets": [], "cacheclusters": []}, forbidden=frozenset({"secrets", "nodes"}), user=user
+    ) as api:
+        argv = ["doctor", "-n", "team", "--kubeconfig", str(api.kubeconfig(tmp_path))]
+        output = CliRunner().invoke(main, argv).output
+    assert f"kubectl create rolebinding NAME -n team --clusterrole=edit {option}\n" in output
+    assert f"kubectl create clusterrolebinding NAME --clusterrole=tdcs-cluster-view {option}\n" in output
+
+
 def test_a_job_is_explained_to_who_may_not_list_pods(tmp_path: Path) -> None:
     job = {
         "metadata": {"name": "train", "namespace": "team"},
