@@ -30,7 +30,7 @@ _UNBOUND = "unbound immediate PersistentVolumeClaims"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodProblem:
     """Why a pod does not run: the reason and the words of whoever holds it up (scheduler, kubelet, Job controller).
-    `code` and `container`: how it ended, where a container did so by itself."""
+    `container`: the one that it is about, and `code`: how that ended, where it did so by itself."""
 
     reason: str
     message: str = ""
@@ -210,7 +210,11 @@ def _waiting(status: Mapping[str, Any]) -> PodProblem | None:
         waits = (container.get("state") or {}).get("waiting") or {}
         reason = str(waits.get("reason") or "")
         if reason not in WAITING_AS_USUAL:
-            return PodProblem(reason=reason, message=quoted_from_kubelet(waits.get("message")))
+            return PodProblem(
+                reason=reason,
+                message=quoted_from_kubelet(waits.get("message")),
+                container=str(container.get("name", "")),
+            )
     return None
 
 

@@ -48,7 +48,8 @@ def failed(
     if pod is None or problem is None:
         restarting = next(
             (
-                condition.message
+                # Without the log: the pod is not there any more.
+                condition.message.partition("; see kubectl logs")[0]
                 for condition in conditions
                 if condition.type == names.RESTARTING and tells_of_failure(condition)
             ),
@@ -61,12 +62,23 @@ def failed(
     if restarts:
         after = f" after {restarts} {'restart' if restarts == 1 else 'restarts'} of all pods"
     where = f" on node {pod.node}" if pod.node else ""
-    container = f" -c {problem.container}" if problem.container else ""
-    see = f"see kubectl logs -n {namespace} {pod.name}{container}"
+    see = f"see {log_command(pod, problem, namespace=namespace)}"
     if problem.reason in NEVER_RAN:
         see = f"container {problem.container} has no log, as it never ran: check its command and image"
     failed_pod = f"{role.lower()} {pod.index} (pod {pod.name}{where})"
     return f"{failed_pod} failed with {ending_of(problem)}{after} ({verdict}); {see}"
+
+
+def log_command(pod: PodView, problem: PodProblem, *, namespace: str, previous: bool = False) -> str:
+    """What shows the log of the container that a problem is about. `previous`: of its run before the present one."""
+    container = f" -c {problem.container}" if problem.container else ""
+    before = " --previous" if previous else ""
+    return f"kubectl logs -n {namespace} {pod.name}{container}{before}"
+
+
+def has_log(pod: PodView, problem: PodProblem) -> bool:
+    """Whether a failed pod is there, and what failed in it has written a log."""
+    return bool(problem.container) and problem.reason not in NEVER_RAN and not pod.going
 
 
 def _last_failure(pods: Iterable[PodView]) -> tuple[PodView | None, PodProblem | None]:

@@ -1,11 +1,12 @@
 """State, reason and message of a TrainingJob: whether its pods run, what holds them up, which one failed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tdcs.api import names
 from tdcs.api.conditions import POD_FAILED, POD_LOST, Finding, finding
 from tdcs.api.trainingjob import Role
 from tdcs.api.trainingjob_status import JobState, ReplicaStatus
+from tdcs.decide.job.failure_message import has_log, log_command
 from tdcs.decide.job.failure_policy import max_restarts, restart_policy, restarts_never_in_place
 from tdcs.decide.job.job_phase import Decision, JobOutcome
 from tdcs.decide.job.job_restart import is_restarting, is_whole
@@ -13,7 +14,7 @@ from tdcs.decide.job.observed_job import Observed
 from tdcs.decide.job.own_failures import failed_by_themselves
 from tdcs.decide.job.pod_remedy import remedy
 from tdcs.decide.queue.pod_admission import GAVE_BACK, Reason
-from tdcs.model.job_pods import newest, problem_of
+from tdcs.model.job_pods import PodView, newest, problem_of
 
 IN_THE_QUEUE = frozenset(
     {
@@ -142,6 +143,8 @@ def running(observed: Observed) -> Finding:
     more = f" (and {alike - 1} more with this reason)" if alike > 1 else ""
     text = f"{text}; {pod.name}{where}{more}: {problem}"
     todo = remedy(problem.reason)
+    if problem.reason == "CrashLoopBackOff":
+        todo = f"see {log_command(pod, problem, namespace=observed.namespace, previous=True)}"
     return finding(names.RUNNING, False, problem.reason, f"{text}; {todo}" if todo else text)
 
 
@@ -161,6 +164,15 @@ def last_failure(observed: Observed) -> PodFailure | None:
     if not failed:
         return None
     pod = max(failed, key=lambda pod: (pod.finished, pod.created, pod.name))
+    failure = _of_failed(observed, pod)
+    if pod.failure is None or not has_log(pod, pod.failure):
+        return failure
+    see = log_command(pod, pod.failure, namespace=observed.namespace)
+    return replace(failure, text=f"{failure.text}; see {see}")
+
+
+def _of_failed(observed: Observed, pod: PodView) -> PodFailure:
+    """What comes of a failed pod."""
     limit, restart = max_restarts(observed.spec), restart_policy(observed.spec)
     text = f"{pod.name} on node {pod.node or 'unknown'} failed: {pod.failure}"
     if restart == "None":

@@ -14,7 +14,6 @@ _REMEDIES: Final = {
     "ErrImageNeverPull": "load the image onto the node, or set imagePullPolicy IfNotPresent; " + _CHANGE,
     "CreateContainerConfigError": "make the Secret or ConfigMap that the template names, or correct the name; "
     + _CHANGE,
-    "CrashLoopBackOff": "see its log: kubectl logs --previous",
 }
 
 

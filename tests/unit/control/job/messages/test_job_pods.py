@@ -54,7 +54,7 @@ RUNNING: Object = {"phase": "Running", "conditions": [{"type": "Ready", "status"
 def headline_of(*pods: Object, **policy: Any) -> job_headline.Headline:
     """What `kubectl get` shows of an admitted job of two workers with this run policy."""
     spec = job_spec(datasets=[], runPolicy=policy)
-    observed = Observed(spec=spec, status=ADMITTED, pods=[pod_view(obj) for obj in pods])
+    observed = Observed(spec=spec, status=ADMITTED, namespace="n", pods=[pod_view(obj) for obj in pods])
     decision = decisions.decision_of(observed=observed, data=decisions.data(observed, now=NOW))
     return job_headline.headline(observed, decision=decision, outcome=None)
 
@@ -171,11 +171,24 @@ def test_a_pod_that_fails_with_no_retry_left_is_not_reported_as_restarting() -> 
     last = headline_of(pod(0, node="a", **RUNNING), failed, backoffLimit=0)
     assert (last.state, last.reason) == ("Running", "PodFailed")
     assert last.message.endswith(
-        "; no retry is left (at most 0, see runPolicy.failurePolicy), so the job fails"
+        "; no retry is left (at most 0, see runPolicy.failurePolicy), so the job fails; "
+        "see kubectl logs -n n train-worker-1-x -c main"
     )
     first = headline_of(pod(0, node="a", **RUNNING), failed, backoffLimit=1)
     assert (first.state, first.reason) == ("Restarting", "PodFailed")
-    assert first.message.endswith("; retry 1 of at most 1 before the job fails")
+    assert first.message.endswith(
+        "; retry 1 of at most 1 before the job fails; see kubectl logs -n n train-worker-1-x -c main"
+    )
+
+
+def test_a_pod_that_is_gone_or_never_ran_has_no_log_to_look_at() -> None:
+    ended = {"exitCode": 128, "finishedAt": NOW}
+    never_ran = pod(1, node="b", phase="Failed", **container(terminated={**ended, "reason": "StartError"}))
+    leaves = pod(1, node="b", phase="Failed", **container(terminated=ended))
+    leaves["metadata"] = {**leaves["metadata"], "deletionTimestamp": NOW}
+    evicted = pod(1, node="b", phase="Failed", reason="Evicted", message="The node was low on memory")
+    for failed in (never_ran, leaves, evicted):
+        assert "kubectl logs" not in headline_of(pod(0, node="a", **RUNNING), failed).message
 
 
 def test_a_job_about_to_fail_runs_only_while_a_pod_is_up_else_it_is_what_it_was() -> None:
