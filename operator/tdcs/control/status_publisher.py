@@ -4,6 +4,7 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from tdcs.api import names
 from tdcs.api.base import Model
 from tdcs.api.conditions import WARNINGS, Condition, Finding, merge
 from tdcs.control.context import Context
@@ -39,9 +40,11 @@ def changed(*, before: Sequence[Condition], after: Sequence[Condition]) -> list[
 
     Those that merely started as False get none, nor those that are Unknown (what they wait for has its own event), nor
     those that only follow from another. Of two with one reason the one with the shorter message gets none if the longer
-    message contains it, as that of Ready contains the cause of a failure.
+    message contains it, as that of Ready contains the cause of a failure. What calls for a person is told once,
+    by the longest message, and not again by a condition that is concluded from it later.
     """
     old_by_type = {condition.type: condition for condition in before}
+    told = {(condition.type, condition.reason) for condition in before if condition.reason in WARNINGS}
     changes: list[Condition] = []
     for condition in after:
         old = old_by_type.get(condition.type)
@@ -51,14 +54,29 @@ def changed(*, before: Sequence[Condition], after: Sequence[Condition]) -> list[
             fresh = (old.status, old.reason) != (condition.status, condition.reason) or _is_another_mistake(
                 old, condition
             )
+        follows = any(type_ != condition.type and reason == condition.reason for type_, reason in told)
+        if follows and not _is_worse(old, condition):
+            fresh = old is not None and _is_another_mistake(old, condition)
         if not fresh or condition.status == "Unknown" or condition.reason in QUIET:
             continue
         alike = [earlier for earlier in changes if earlier.reason == condition.reason]
-        if any(condition.message in earlier.message for earlier in alike):
+        is_warning = condition.reason in WARNINGS
+        if any(
+            condition.message in earlier.message
+            or (is_warning and len(condition.message) <= len(earlier.message))
+            for earlier in alike
+        ):
             continue
-        contained = [earlier for earlier in alike if earlier.message in condition.message]
+        contained = [earlier for earlier in alike if is_warning or earlier.message in condition.message]
         changes = [*(earlier for earlier in changes if earlier not in contained), condition]
     return changes
+
+
+def _is_worse(old: Condition | None, new: Condition) -> bool:
+    """Whether something holds no more, or it has failed for good: news, also for a reason that was told."""
+    if new.type == names.FAILED:
+        return new.status == "True" and (old is None or old.status != "True")
+    return old is not None and (old.status, new.status) == ("True", "False")
 
 
 def _is_another_mistake(old: Condition, new: Condition) -> bool:

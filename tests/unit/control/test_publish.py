@@ -73,6 +73,30 @@ def test_a_message_that_another_one_of_the_same_reason_contains_is_not_announced
     assert announced(before=[], after=conditions(findings[::-1])) == [("Ready", "TooFewNodes")]
 
 
+def test_a_warning_is_not_announced_again_by_a_condition_that_follows_from_it_later() -> None:
+    few = "it is on 3 nodes, and spec.placement asks for 50"
+    first = conditions([finding("Placed", False, "TooFewNodes", few), finding("Ready", False, "Loading")])
+    assert announced(before=[], after=first) == [("Placed", "TooFewNodes")]
+    ready = conditions([finding("Ready", True, "TooFewNodes", f"9 MB on 3 nodes; {few}")], first)
+    assert announced(before=first, after=ready) == []
+    # That something holds no more, or has failed for good, is news.
+    worse = conditions([finding("Ready", False, "TooFewNodes", few)], ready)
+    assert announced(before=ready, after=worse) == [("Ready", "TooFewNodes")]
+    failed = conditions([finding("Failed", True, "TooFewNodes", few)], first)
+    assert announced(before=first, after=failed) == [("Failed", "TooFewNodes")]
+    # So it is once it was over.
+    over = conditions([finding("Placed", True, "Placed"), finding("Ready", True, "Loaded")], ready)
+    again = conditions([finding("Placed", False, "TooFewNodes", few)], over)
+    assert announced(before=over, after=again) == [("Placed", "TooFewNodes")]
+
+
+def test_of_warnings_with_one_reason_the_longest_message_is_announced() -> None:
+    short = finding("Granted", False, "NotAllFits", "1 GB of 9 GB found room")
+    full = finding("Placed", False, "NotAllFits", "1 GB of 9 GB is all that the chosen nodes have room for")
+    for findings in ([short, full], [full, short]):
+        assert announced(before=[], after=conditions(findings)) == [("Placed", "NotAllFits")]
+
+
 def test_an_unknown_condition_is_not_announced_even_when_it_was_known() -> None:
     loaded = conditions([finding("Loaded", True, "Loaded", "all")])
     unknown = conditions([finding("Loaded", None, "CacheUnavailable", "cannot be known")], loaded)
