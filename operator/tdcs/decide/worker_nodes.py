@@ -38,6 +38,19 @@ class FuseView:
     ready: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlluxioWorkers:
+    """Alluxio's workers in the pods of agents that answer.
+
+    Attributes:
+        starting: how many are not ready.
+        needed: whether pods read through them, as they do by Alluxio's FUSE clients.
+    """
+
+    starting: int
+    needed: bool
+
+
 def fitting_nodes(
     *, spec: CacheClusterSpec, nodes: Mapping[str, Mapping[str, Any]], present: Collection[str]
 ) -> list[str]:
@@ -175,6 +188,14 @@ def silent_workers(
     ]
 
 
+def unready_pods(worker_sets: Iterable[Mapping[str, Any]]) -> int:
+    """The number of worker pods that run and are not ready, as the StatefulSet controller counts them."""
+    statuses = [worker_set.get("status") or {} for worker_set in worker_sets]
+    return sum(
+        int(status.get("replicas") or 0) > int(status.get("readyReplicas") or 0) for status in statuses
+    )
+
+
 def worker_pods(worker_sets: Iterable[Mapping[str, Any]]) -> int:
     """The number of worker pods, as the StatefulSet controller counts them."""
     return sum(int((worker_set.get("status") or {}).get("replicas") or 0) for worker_set in worker_sets)
@@ -224,6 +245,7 @@ def readiness(
     restarting: bool = False,
     draining: Sequence[CacheWorker] = (),
     was_ready: bool = False,
+    alluxio: AlluxioWorkers | None = None,
 ) -> Finding:
     """The Ready condition: the cache serves.
 
@@ -237,6 +259,7 @@ def readiness(
         starting: whether it has never answered, and is not expected to yet.
         restarting: whether it has answered, and a restart takes as long as it has been silent.
         was_ready: whether the condition was true before.
+        alluxio: Alluxio's own workers; None where none runs.
     """
     if failure and starting:
         return finding(names.READY, False, CACHE_STARTING, starting_text(failure))
@@ -252,7 +275,7 @@ def readiness(
             NO_CACHE_NODE,
             "no node matches spec.nodeSelector and spec.tolerations: label a node, or change the selector",
         )
-    going_on = progress(workers=workers, fuse=fuse, namespace=namespace, draining=draining)
+    going_on = progress(workers=workers, fuse=fuse, namespace=namespace, draining=draining, alluxio=alluxio)
     if going_on.reason in {ALL_READY, WORKERS_LEAVING}:
         return finding(names.READY, True, ALL_READY, going_on.message)
     serves = was_ready and any(worker.state == "Ready" for worker in workers)
@@ -265,6 +288,7 @@ def progress(
     fuse: FuseView,
     namespace: str,
     draining: Sequence[CacheWorker] = (),
+    alluxio: AlluxioWorkers | None = None,
 ) -> Finding:
     """The Progressing condition: whether workers start or leave. False with `WorkerLost` while one is missed of which
     nothing is known to come back."""
@@ -276,6 +300,11 @@ def progress(
         return finding(names.PROGRESSING, False, "WorkerLost", text)
     if ready < len(workers):
         return finding(names.PROGRESSING, True, "WorkersStarting", count)
+    if alluxio is not None and alluxio.starting:
+        beside = f"{count}; Alluxio's worker next to {alluxio.starting} of them is not ready yet"
+        if alluxio.needed:
+            return finding(names.PROGRESSING, True, "WorkersStarting", beside)
+        count = f"{beside}, which only Alluxio's own clients need"
     if fuse.ready < fuse.wanted:
         text = f"{fuse.ready} of {fuse.wanted} FUSE clients are ready"
         return finding(names.PROGRESSING, True, "ClientsStarting", text)

@@ -22,7 +22,7 @@ from tdcs.control.dataset.cached_data import CachedData
 from tdcs.control.status_publisher import publish_status
 from tdcs.decide import worker_nodes
 from tdcs.decide.export_standing import exported
-from tdcs.decide.worker_nodes import FuseView
+from tdcs.decide.worker_nodes import AlluxioWorkers, FuseView
 from tdcs.kube.apply import ForeignObjectError, belongs
 from tdcs.kube.errors import InvalidError
 from tdcs.model.cache_engine import WorkerInfo
@@ -143,6 +143,10 @@ class CacheClusterController:
             if worker_infos is not None
             else worker_nodes.silent_workers(wanted=members, known=cluster.status, restarting=restarting)
         )
+        alluxio = None
+        if not blueprint.native:
+            starting = worker_nodes.unready_pods(child for child in sets if node_of(child) in members)
+            alluxio = AlluxioWorkers(starting=starting, needed=stock_client.is_wanted(cluster.spec))
         fuse, namespace = self._fuse(key.name, cluster.spec), self._context.settings.namespace
         ready = worker_nodes.readiness(
             workers=workers,
@@ -153,8 +157,11 @@ class CacheClusterController:
             draining=draining,
             restarting=restarting,
             was_ready=was_ready,
+            alluxio=alluxio,
         )
-        progress = worker_nodes.progress(workers=workers, fuse=fuse, namespace=namespace, draining=draining)
+        progress = worker_nodes.progress(
+            workers=workers, fuse=fuse, namespace=namespace, draining=draining, alluxio=alluxio
+        )
         if restarting:
             progress = replace(ready, type=names.PROGRESSING)
         ready = missing or ready

@@ -12,11 +12,13 @@ from tdcs.control.cachecluster import cache_children, cache_pods, stock_client
 from tdcs.control.cachecluster.blueprint import Blueprint
 from tdcs.decide.leaving_workers import ScaleInInput, choose_nodes
 from tdcs.decide.worker_nodes import (
+    AlluxioWorkers,
     FuseView,
     progress,
     readiness,
     starting_nodes,
     status_of,
+    unready_pods,
     worker_states,
 )
 from tdcs.node.agent.agent_command import command as agent_command
@@ -138,6 +140,30 @@ def test_the_cache_is_ready_when_master_workers_and_clients_are(reason: str) -> 
     states = worker_states(wanted=["a"], workers=workers)
     condition = readiness(workers=states, fuse=fuse, namespace="cache-home", failure=failure)
     assert (condition.reason, condition.status) == (reason, "True" if reason == "AllReady" else "False")
+
+
+def test_workers_of_alluxio_that_start_are_named_and_keep_a_cache_unready_that_is_read_through_them() -> None:
+    sets = [{"status": {"replicas": 1}}, {"status": {"replicas": 1, "readyReplicas": 1}}, {}]
+    assert unready_pods(sets) == 1
+    states = worker_states(wanted=["a", "b"], workers=[worker("a"), worker("b")])
+    for needed, was_ready, status in (
+        (False, False, "True"),
+        (True, False, "False"),
+        (True, True, "True"),  # one that restarts
+    ):
+        condition = readiness(
+            workers=states,
+            fuse=FuseView(),
+            namespace="n",
+            was_ready=was_ready,
+            alluxio=AlluxioWorkers(starting=1, needed=needed),
+        )
+        assert condition.status == status, (needed, was_ready)
+        assert "Alluxio's worker next to 1 of them is not ready yet" in condition.message
+    well = readiness(
+        workers=states, fuse=FuseView(), namespace="n", alluxio=AlluxioWorkers(starting=0, needed=True)
+    )
+    assert (well.status, well.message) == ("True", "2 of 2 cache workers are registered")
 
 
 def test_a_cache_that_serves_stays_ready_while_a_worker_starts_leaves_or_is_lost() -> None:
