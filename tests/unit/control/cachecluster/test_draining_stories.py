@@ -127,6 +127,7 @@ async def test_what_jobs_have_read_into_the_cache_moves_as_well(cluster: Cluster
     await cluster.create_dataset(preload={"enabled": False})
     await cluster.until_state("Ready")
     (path,) = await cluster.engine.mounts()
+    await cluster.until(lambda: path in cluster.engine.known_versions)
     files = sorted(FILES)
     cluster.agents.read("a", path=path, files=files[:40])
     cluster.agents.read("b", path=path, files=files[10:60])
