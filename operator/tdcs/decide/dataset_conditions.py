@@ -283,6 +283,16 @@ def with_trouble(findings: list[Finding], *, reason: str, message: str) -> list[
     ]
 
 
+def with_loss(findings: list[Finding], sentence: str) -> list[Finding]:
+    """The conditions of data that does not all fit, with what left the cache with workers; empty: nothing did."""
+    return [
+        replace(condition, message=f"{condition.message}; {sentence}")
+        if sentence and condition.reason == NOT_ALL_FITS and condition.type != names.GRANTED
+        else condition
+        for condition in findings
+    ]
+
+
 def without_claim(findings: list[Finding], *, reason: str, message: str) -> list[Finding]:
     """The conditions of cached data with a claim that no new pod can mount."""
     return [

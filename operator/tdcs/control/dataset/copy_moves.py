@@ -1,17 +1,44 @@
 """Tells when the nodes of a Dataset's copies change, and why: for jobs that read there it matters."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from tdcs.control.context import WorkKey
 from tdcs.decide.place.slot_nodes import WantPlacement
-from tdcs.model.humanize import counted
+from tdcs.model.humanize import counted, human
 
 NODES_CHANGED: Final = "NodesChanged"
 """Reason of the event: a copy is to be on other nodes than before."""
 
+LEFT_WITH_WORKERS: Final = "LeftWithWorkers"
+"""Reason of the event: workers leave, and with them cached data for which the others have no room."""
+
 NAMED_NODES: Final = 8
 """So many nodes are named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moves:
+    """What has changed for a Dataset since the last look, in sentences; empty where nothing has.
+
+    Attributes:
+        nodes: which copies are to be on other nodes.
+        lost: what leaves the cache with workers that leave.
+        standing: what has left it so since, and found no room again.
+    """
+
+    nodes: str = ""
+    lost: str = ""
+    standing: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Loss:
+    """What left the cache with workers: `wanted_bytes` stayed."""
+
+    sentence: str
+    wanted_bytes: int
 
 
 class CopyMoves:
@@ -19,6 +46,8 @@ class CopyMoves:
 
     def __init__(self) -> None:
         self._nodes_by_copy: dict[WorkKey, Mapping[str, frozenset[str]]] = {}
+        self._wanted_bytes: dict[WorkKey, int] = {}
+        self._losses: dict[WorkKey, _Loss] = {}
 
     def seen(
         self,
@@ -27,33 +56,61 @@ class CopyMoves:
         *,
         read_on: Collection[str],
         leaving: Collection[str],
-    ) -> str:
-        """What has changed for a Dataset since the last look, in a sentence; empty when nothing has.
+        cluster: str,
+    ) -> Moves:
+        """What has changed for a Dataset since the last look.
 
         Args:
             key: the Dataset.
             placement: what its own spec comes to.
             read_on: the nodes that its copies follow its jobs to.
             leaving: nodes that are left, because their workers leave or are not there.
+            cluster: the CacheCluster.
         """
         now = placement.holders if placement is not None else {}
         before = self._nodes_by_copy.get(key, {})
         self._nodes_by_copy[key] = now
+        left = frozenset().union(*before.values()).difference(*now.values()) & frozenset(leaving)
+        lost = self._lost(key, placement, left=left, cluster=cluster)
         moved = [
             _sentence(id_, before=before[id_], now=now[id_], read_on=read_on, leaving=leaving)
             for id_ in now
             if before.get(id_) and now[id_] and before[id_] != now[id_]
         ]
+        standing = self._losses[key].sentence if key in self._losses else ""
         if not moved:
-            return ""
+            return Moves(lost=lost, standing=standing)
         free = (
             placement is not None and placement.want.node_count is None and placement.want.mode != "Partition"
         )
         remedy = "; spec.placement.nodeCount keeps the number of nodes" if free else ""
-        return f"{'; '.join(moved)}{remedy}"
+        return Moves(nodes=f"{'; '.join(moved)}{remedy}", lost=lost, standing=standing)
+
+    def _lost(
+        self, key: WorkKey, placement: WantPlacement | None, *, left: frozenset[str], cluster: str
+    ) -> str:
+        """What leaves the cache with the workers of `left`; kept until as much finds room again."""
+        wanted = placement.wanted_bytes if placement is not None else 0
+        unplaced = placement.unplaced_bytes if placement is not None else 0
+        before = self._wanted_bytes.get(key, 0)
+        self._wanted_bytes[key] = wanted
+        loss = self._losses.get(key)
+        if loss is not None and (not unplaced or wanted > loss.wanted_bytes):
+            del self._losses[key]
+        if not left or not unplaced or wanted >= before:
+            return ""
+        workers = "worker" if len(left) == 1 else "workers"
+        sentence = (
+            f"{human(before - wanted)} of it left the cache with the {workers} of {_named(left)}, which CacheCluster "
+            f"{cluster} takes out: the workers that stay have room for {human(wanted)}"
+        )
+        self._losses[key] = _Loss(sentence=sentence, wanted_bytes=wanted)
+        return sentence
 
     def drop(self, key: WorkKey) -> None:
         self._nodes_by_copy.pop(key, None)
+        self._wanted_bytes.pop(key, None)
+        self._losses.pop(key, None)
 
 
 def _sentence(

@@ -11,7 +11,7 @@ from tdcs.control.context import Settings, WorkKey
 from tdcs.control.dataset.access import dataset_volume
 from tdcs.control.dataset.access.dataset_volume import ClaimTimes, VolumeAndClaim
 from tdcs.control.dataset.access.revoked_keys import RevokedKeys
-from tdcs.control.dataset.copy_moves import NODES_CHANGED, CopyMoves
+from tdcs.control.dataset.copy_moves import LEFT_WITH_WORKERS, NODES_CHANGED, CopyMoves
 from tdcs.control.dataset.mount import mount_readers, used_sources
 from tdcs.control.dataset.mount.all_mounts import World
 from tdcs.control.dataset.mount.mount_readers import Reader
@@ -260,6 +260,15 @@ class Publisher:
                 me, report, shared=shared, settings=settings, clock=self._world.clock(), now=context.now()
             )
         findings.append(why)
+        read_on = report.read_on.get(key)
+        moves = self._copy_moves.seen(
+            me.key,
+            placement,
+            read_on=read_on.last.keys() if read_on is not None else (),
+            leaving=decision.draining,
+            cluster=mount.cluster,
+        )
+        findings = dataset_conditions.with_loss(findings, moves.standing)
         wait = min(wait, max(check.seconds_left, 1.0), _until_changed(decision, settings=settings))
         wrong = mount_readers.wrong_preloads(stores=context.stores, reader=me)
         findings = dataset_conditions.with_wrong(findings, preloads=wrong, where=me.key.namespace)
@@ -299,14 +308,14 @@ class Publisher:
             others=_others(me, report, decision),
         )
         await self._write(me.obj, counted, findings, alongside=unwritten_check(checked, now=context.now()))
-        read_on = report.read_on.get(key)
-        if moved := self._copy_moves.seen(
-            me.key,
-            placement,
-            read_on=read_on.last.keys() if read_on is not None else (),
-            leaving=decision.draining,
-        ):
-            await context.recorder.record(about=me.obj, reason=NODES_CHANGED, message=moved, type_="Normal")
+        if moves.nodes:
+            await context.recorder.record(
+                about=me.obj, reason=NODES_CHANGED, message=moves.nodes, type_="Normal"
+            )
+        if moves.lost:
+            await context.recorder.record(
+                about=me.obj, reason=LEFT_WITH_WORKERS, message=moves.lost, type_="Warning"
+            )
         return wait
 
     def _load_seconds(self, me: Reader, report: MountReport) -> int | None:

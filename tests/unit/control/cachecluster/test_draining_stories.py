@@ -158,6 +158,17 @@ async def test_data_without_room_elsewhere_is_reported_before_and_after_a_drain(
     assert {event["type"] for event in cluster.events("DataLeftBehind")} == {"Warning"}
     assert any("as far as these have room" in text for text in notes(cluster, "Draining"))
     await cluster.until(lambda: cluster.condition("Placed").get("reason") == "NotAllFits")
+    # Its owners are told, too: how much of theirs it was, and why.
+    await cluster.until(lambda: cluster.events("LeftWithWorkers"))
+    for event in cluster.events("LeftWithWorkers"):
+        assert (event["involvedObject"]["kind"], event["type"]) == ("Dataset", "Warning")
+        assert "which CacheCluster default takes out: the workers that stay have room" in event["message"]
+    message = cluster.condition("Ready")["message"]
+    assert "of it left the cache with the worker" in message
+    assert message == cluster.status()["message"]
+    assert len(cluster.events("NotAllFits")) == 1
+    await cluster.set_capacity(2 * TOTAL, last)
+    await cluster.until(lambda: "left the cache" not in cluster.condition("Ready")["message"])
 
 
 async def test_an_operator_that_is_killed_goes_on_with_the_same_worker(cluster: Cluster, pace: Pace) -> None:
