@@ -322,6 +322,9 @@ class CacheWorker(StatusModel):
     """What it may hold."""
     used_bytes: Measure = 0
     """What it holds."""
+    target: str | None = None
+    """The best target that the node's processor runs, as its agent says it, such as x86-64-v3; left out where that is
+    not known. `kubectl label node NODE tdcs.io/target=...` makes it known to schedulers."""
     last_copy_bytes: int | None = None
     """While it drains: bytes that no staying worker holds yet."""
     idle_since: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None

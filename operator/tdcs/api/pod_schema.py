@@ -13,6 +13,7 @@ from typing import Any
 from tdcs.api import names
 from tdcs.api.base import IS_IMAGE, LABEL, LABEL_KEYS, LABEL_VALUE, NO_IMAGE, TOLERATION_RULES, rule, rules
 from tdcs.api.pod_values import OBJECTS, REQUIRED, VALUES, WITHHELD
+from tdcs.api.targets import TARGETS
 
 
 def _open_object(description: str, **more: Any) -> dict[str, Any]:
@@ -437,6 +438,11 @@ RESOURCES: dict[str, Any] = {
     _OPEN: False,
 }
 
+_TARGET = rule(
+    f"!('{names.TARGET}' in self) || self['{names.TARGET}'] in {list(TARGETS)}",
+    f"{names.TARGET} must be one of {', '.join(TARGETS)}",
+)
+
 POD_TEMPLATE: dict[str, Any] = {
     "type": "object",
     _OPEN: False,
@@ -447,8 +453,8 @@ POD_TEMPLATE: dict[str, Any] = {
                 "description": "Labels and annotations of the pods; TDCS adds its own.",
                 "nullable": True,
                 "properties": {
-                    "labels": _labels("Labels of the pods."),
-                    "annotations": _text_map("Annotations of the pods."),
+                    "labels": {**_labels("Labels of the pods."), **rules(LABEL_KEYS, _TARGET)},
+                    "annotations": {**_text_map("Annotations of the pods."), **rules(_TARGET)},
                 },
             },
             "ObjectMeta",

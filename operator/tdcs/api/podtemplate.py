@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field
 
 from tdcs.api.base import JsonObject, Model
 from tdcs.api.pod_schema import NO_QUANTITY, POD_TEMPLATE, QUANTITY, RESOURCES
+from tdcs.api.targets import target_of
 
 
 def _quantity(value: float | str) -> float | str:
@@ -114,6 +115,7 @@ def well_shaped(template: dict[str, Any]) -> dict[str, Any]:
         ValidationError: TDCS could not add to it; pydantic reports it as the field's own error.
     """
     _Template.model_validate(template)
+    target_of(template)
     return template
 
 

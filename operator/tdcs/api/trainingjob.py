@@ -20,6 +20,7 @@ from tdcs.api.durations import Duration
 from tdcs.api.podtemplate import PodTemplate, container_names
 from tdcs.api.readers import READERS_PATTERN, is_reader, parse_readers
 from tdcs.api.run_policy import RUN_POLICY_RULES, RunPolicy
+from tdcs.api.targets import with_target
 from tdcs.api.trainingjob_rules import (
     AT_LEAST_ONE,
     EXIT_CODES_NEED_NEVER,
@@ -227,10 +228,11 @@ class TrainingJobSpec(Model):
         return self.elastic is not None and self.scheduling.gang
 
     def by_role(self) -> dict[Role, RolePods]:
-        """The roles that the job has, in the order of their names."""
+        """The roles that the job has, in the order of their names, each for the nodes that run its target."""
         return {
             spec.name: RolePods(
-                replicas=self.workers if spec.name == "Worker" else spec.replicas or 1, template=spec.template
+                replicas=self.workers if spec.name == "Worker" else spec.replicas or 1,
+                template=with_target(spec.template),
             )
             for spec in sorted(self.replica_specs, key=lambda spec: spec.name)
         }

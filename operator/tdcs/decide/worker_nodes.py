@@ -160,6 +160,7 @@ def worker_states(
                 state=state,
                 capacity_bytes=worker.capacity_bytes if worker else 0,
                 used_bytes=worker.used_bytes if worker else 0,
+                target=worker.target if worker and worker.target else None,
             )
         )
     return states

@@ -277,6 +277,7 @@ class AgentState(msgspec.Struct, frozen=True, kw_only=True):
         address: `host:port` of its block service, for `Peer.address`; the operator's client fills it in.
         url: `http://host:port` of its HTTP service, for `Assignment.manifest_urls`; filled in likewise.
         mounts: by path.
+        target: the best target that the node's processor runs, see `tdcs.api.targets`; empty where it has none.
     """
 
     node: Name
@@ -289,6 +290,7 @@ class AgentState(msgspec.Struct, frozen=True, kw_only=True):
     address: Name = ""
     url: Name = ""
     mounts: dict[Name, MountState] = {}
+    target: Name = ""
 
 
 class FolderLimit(msgspec.Struct, frozen=True, kw_only=True):

@@ -105,6 +105,7 @@ class WorkerInfo:
         capacity_bytes: What it may hold; 0 when it is lost.
         used_bytes: What it holds, over all mounts.
         live: False once its heartbeats have stopped.
+        target: The best target that its processor runs, see `tdcs.api.targets`; empty where that is not known.
     """
 
     name: str
@@ -112,6 +113,7 @@ class WorkerInfo:
     capacity_bytes: int
     used_bytes: int
     live: bool
+    target: str = ""
 
 
 class EngineError(Exception):

@@ -354,6 +354,16 @@ def test_no_annotation_takes_app_armor_from_the_pods_of_a_job(world: World, rele
     assert refusal(world.kube, by_job) == refusal(world.kube, by_template) == ""
 
 
+def test_a_target_on_a_job_and_not_on_its_pods_is_refused(world: World, release: str) -> None:
+    for field in ("annotations", "labels"):
+        obj = job(world)
+        obj["metadata"][field] = {"tdcs.io/target": "x86-64-v3"}
+        world.wait(lambda obj=obj: "tdcs.io/target belongs to the pods" in refusal(world.kube, obj))  # type: ignore[misc]
+    obj = job(world)
+    obj["spec"]["replicaSpecs"][0]["template"]["metadata"] = {"annotations": {"tdcs.io/target": "x86-64-v3"}}
+    assert refusal(world.kube, obj) == ""
+
+
 @pytest.mark.threat("secrets-by-job")
 def test_a_job_reads_no_secret_that_its_author_could_not_read(world: World, release: str) -> None:
     main = {"name": "main", "image": "x"}

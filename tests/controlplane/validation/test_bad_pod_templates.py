@@ -100,6 +100,12 @@ BAD_OTHERS: list[tuple[str, str, Any, str]] = [
         {"labels": {"a b": "c"}},
         "a key must be the key",
     ),
+    (
+        "TrainingJob",
+        "spec.replicaSpecs.0.template.metadata",
+        {"annotations": {"tdcs.io/target": "x86-64-v9"}},
+        "tdcs.io/target must be one of x86-64, x86-64-v2, x86-64-v3",
+    ),
     ("Dataset", "spec.placement", {"nodeSelector": {"a b": "c"}}, "a key must be the key of a label"),
     ("Dataset", "spec.eviction", {"policy": "Timed", "ttl": "0s"}, "must be above zero, such as 12h"),
     (

@@ -235,6 +235,7 @@ class Drain:
             capacity_bytes=info.capacity_bytes if info else 0,
             used_bytes=info.used_bytes if info else 0,
             last_copy_bytes=last_copy_bytes,
+            target=info.target if info and info.target else None,
         )
 
     async def _merge(self, worker_set: Object, patch: Object) -> None:

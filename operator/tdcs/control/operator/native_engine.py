@@ -305,6 +305,7 @@ class NativeEngine:
                     capacity_bytes=last.capacity_bytes if last is not None and live else 0,
                     used_bytes=last.used_bytes if last is not None and live else 0,
                     live=live,
+                    target=last.target if last is not None else "",
                 )
             )
         return workers

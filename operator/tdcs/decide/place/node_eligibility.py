@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from tdcs.api.namespace_selector import meets
+from tdcs.decide.place.node_targets import why_no_target
 from tdcs.model.kube_objects import Object
 
 UNSCHEDULABLE_TAINT = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
@@ -50,6 +51,8 @@ def why_nowhere(pod: Mapping[str, Any], nodes: Collection[Object]) -> str:
         have = "node" if len(labelled) == 1 else f"{len(labelled)} nodes"
         are = "is" if len(labelled) == 1 else "are"
         return f"the {have} with the labels that its pods ask for {are} {_tainted(pod, labelled)}"
+    if text := why_no_target(pod, untainted):
+        return text
     selector, terms = _requirements(pod)
     if absent := _absent_alone(selector, terms, untainted):
         return f"no node has the label{_s(absent)} {', '.join(absent)} that its pods ask for {_LABEL_REMEDY}"

@@ -37,6 +37,7 @@ from tdcs.node.agent.manifest_opener import ManifestOpener
 from tdcs.node.agent.mount.mount_work import MountWork
 from tdcs.node.agent.mount.source_state import SourceState
 from tdcs.node.agent.mount.transfer_limits import InFlight
+from tdcs.node.agent.node_processor import this_processor
 from tdcs.node.agent.state_bound import bounded
 from tdcs.node.agent.state_feed import StateFeed
 from tdcs.node.agent.transfer.lanes import Lanes
@@ -145,6 +146,7 @@ class Agent:
                 instance=secrets.token_hex(8),
                 revision=0,
                 capacity_bytes=settings.capacity_bytes,
+                target=this_processor(),
             ),
             clock=clock,
         )
