@@ -5,5 +5,16 @@ from tdcs_train.artifacts.manifest import ArtifactError, Manifest
 from tdcs_train.artifacts.node import Node, this_node
 from tdcs_train.artifacts.session import CompiledModel
 from tdcs_train.artifacts.targets import TARGETS, Target
+from tdcs_train.artifacts.triton_cache import restore_triton_cache
 
-__all__ = ["TARGETS", "ArtifactError", "CompiledModel", "Manifest", "Node", "Target", "load", "this_node"]
+__all__ = [
+    "TARGETS",
+    "ArtifactError",
+    "CompiledModel",
+    "Manifest",
+    "Node",
+    "Target",
+    "load",
+    "restore_triton_cache",
+    "this_node",
+]

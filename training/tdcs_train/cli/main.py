@@ -18,6 +18,7 @@ COMMANDS = {
     "profile": ("tdcs_train.cli.profile", "Measure a model layer by layer."),
     "run": ("tdcs_train.cli.run", "Train a model as its plan says, from the variables to the exit code."),
     "targets": ("tdcs_train.cli.targets", "Show what models can be compiled for, and what this node is."),
+    "triton": ("tdcs_train.cli.triton", "Keep the kernels that Triton has compiled for a GPU."),
 }
 """Subcommand to the module that has it as attribute `command`, and its line in the help."""
 
