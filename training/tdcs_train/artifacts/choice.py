@@ -11,6 +11,8 @@ from tdcs_train.artifacts.targets import TARGETS
 
 def refusal(manifest: Manifest, node: Node) -> str | None:
     """Why this node cannot run this artifact; None if it can."""
+    if manifest.runtime is not msgspec.UNSET and manifest.runtime.name == "triton":
+        return "it is a cache of Triton's kernels, and no model: restore it with `tdcs-train triton restore`"
     if node.machine != "x86_64":
         return f"it is for {manifest.target}, this node is {node.machine}"
     features_by_target = {target.name: target.features for target in TARGETS}
@@ -31,15 +33,15 @@ def refusal(manifest: Manifest, node: Node) -> str | None:
 
 
 def _other_runtime(runtime: RuntimeSpec, node: Node) -> str | None:
-    if runtime.name != "onnxruntime":
+    runtimes = {"onnxruntime": ("ONNX Runtime", node.onnxruntime), "openvino": ("OpenVINO", node.openvino)}
+    if runtime.name not in runtimes:
         return f"it is for {runtime.name}, which is not known here"
-    if node.onnxruntime is None:
-        return (
-            f"it needs ONNX Runtime {runtime.version}, which is not installed: "
-            f"pip install onnxruntime=={runtime.version}"
-        )
-    if node.onnxruntime != runtime.version:
-        return f"it was made with ONNX Runtime {runtime.version}, this node has {node.onnxruntime}"
+    title, version = runtimes[runtime.name]
+    if version is None:
+        wanted = f"{runtime.name}=={runtime.version}"
+        return f"it needs {title} {runtime.version}, which is not installed: pip install {wanted}"
+    if version != runtime.version:
+        return f"it was made with {title} {runtime.version}, this node has {version}"
     return None
 
 

@@ -33,6 +33,7 @@ class Node:
         features: CPU features as in /proc/cpuinfo.
         tvm: the version of TVM that is installed, None without one.
         onnxruntime: that of ONNX Runtime.
+        openvino: that of OpenVINO.
         has_library: whether a shared library can be loaded.
     """
 
@@ -40,6 +41,7 @@ class Node:
     features: frozenset[str]
     tvm: str | None
     onnxruntime: str | None = None
+    openvino: str | None = None
     has_library: Callable[[str], bool] = field(default=has_library, compare=False)
 
     @property
@@ -65,6 +67,7 @@ def this_node(cpuinfo: Path = Path("/proc/cpuinfo")) -> Node:
         features=features,
         tvm=tvm_version(),
         onnxruntime=_version("onnxruntime"),
+        openvino=_version("openvino"),
     )
 
 

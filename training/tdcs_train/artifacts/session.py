@@ -120,6 +120,10 @@ def open_model(
     Raises:
         ArtifactError: the library cannot be opened, or the weights are not those of the manifest.
     """
+    if manifest.runtime is not msgspec.UNSET and manifest.runtime.name == "openvino":
+        from tdcs_train.artifacts.openvino_session import open_openvino
+
+        return open_openvino(manifest, library, parameters, compiled_here=compiled_here, begin=begin)
     if manifest.runtime is not msgspec.UNSET:
         from tdcs_train.artifacts.onnxruntime_session import open_optimised
 

@@ -10,7 +10,11 @@ import msgspec
 from tdcs_train.artifacts.manifest import TuningSpec
 from tdcs_train.compile.job import Outcome, compile_model
 from tdcs_train.compile.onnxruntime_job import optimise_model
+from tdcs_train.compile.openvino_job import convert_model
 from tdcs_train.errors import InputError
+
+RUNTIMES = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
+"""Those beside TVM, by how they are called."""
 
 
 @click.command()
@@ -20,10 +24,10 @@ from tdcs_train.errors import InputError
 )
 @click.option(
     "--runtime",
-    type=click.Choice(["tvm", "onnxruntime"]),
+    type=click.Choice(["tvm", "onnxruntime", "openvino"]),
     default="tvm",
     show_default=True,
-    help="What runs the artifact: code that TVM makes, or ONNX Runtime with the model that it has optimised.",
+    help="What runs the artifact: code that TVM makes, ONNX Runtime with the model that it has optimised, or OpenVINO.",
 )
 @click.option(
     "--backend",
@@ -89,14 +93,16 @@ def command(
         raise InputError("--tolerance without --check has nothing to compare: give both")
     if records is not None and tune is None:
         raise InputError("--records without --tune has nothing to begin with them: give both")
-    if runtime == "onnxruntime":
-        if tune is not None:
-            raise InputError("--tune is for TVM's own code: ONNX Runtime has none to tune, leave it out")
-        if backends:
-            raise InputError(f"--backend {backends[0]} is for TVM: ONNX Runtime has its own, leave it out")
-        make: Callable[..., Outcome] = optimise_model
-    else:
-        make = functools.partial(compile_model, backends=backends, tune=tune, records=records)
+    if runtime != "tvm" and tune is not None:
+        raise InputError(f"--tune is for TVM's own code: {RUNTIMES[runtime]} has none to tune, leave it out")
+    if runtime != "tvm" and backends:
+        raise InputError(f"--backend {backends[0]} is for TVM: {RUNTIMES[runtime]} has its own, leave it out")
+    ways: dict[str, Callable[..., Outcome]] = {
+        "onnxruntime": optimise_model,
+        "openvino": convert_model,
+        "tvm": functools.partial(compile_model, backends=backends, tune=tune, records=records),
+    }
+    make = ways[runtime]
     outcome = make(
         model,
         target=target,
@@ -161,7 +167,7 @@ def _summary(made: Outcome) -> str:
     elif made.difference is not None:
         lines.append("run once: it is host code alone, there is nothing to compare it with")
     if manifest.runtime is not msgspec.UNSET:
-        return "\n".join([*lines, f"optimised by ONNX Runtime {manifest.runtime.version}"])
+        return "\n".join([*lines, f"made by {RUNTIMES[manifest.runtime.name]} {manifest.runtime.version}"])
     for backend in manifest.backends:
         regions = [region for region in manifest.regions if region.backend == backend.name]
         nodes = sum(len(region.nodes) for region in regions)

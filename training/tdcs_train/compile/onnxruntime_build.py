@@ -51,7 +51,7 @@ def optimise(model: Model, path: Path, *, shapes: Mapping[str, tuple[int, ...]])
         )
     content = model.content
     if shapes:
-        content = _with_shapes(content, shapes)
+        content = with_shapes(content, shapes)
     if content.ByteSize() > MOST_BYTES:
         raise InputError(f"{model.source} has more than 2 GiB, which ONNX Runtime does not write to one file")
     try:
@@ -82,7 +82,12 @@ def tensor_specs(given: Any, *, source: str) -> tuple[TensorSpec, ...]:
     return tuple(specs)
 
 
-def _with_shapes(content: Any, shapes: Mapping[str, tuple[int, ...]]) -> Any:
+def with_shapes(content: Any, shapes: Mapping[str, tuple[int, ...]]) -> Any:
+    """A copy of an ONNX model whose inputs have these shapes.
+
+    Raises:
+        InputError: the model has no such input, or another shape.
+    """
     model = type(content)()
     model.CopyFrom(content)
     inputs = {value_info.name: value_info for value_info in model.graph.input}
