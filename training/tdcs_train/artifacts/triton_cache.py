@@ -1,7 +1,7 @@
 """Caches of Triton's kernels as artifacts: packed once, for one GPU and one version of Triton, restored where both fit.
 
 Triton keeps each kernel in a folder of its own, named by a digest of what it was made from, and looks it up by that. A
-file for each group names the kernel's files by absolute paths, which are made anew where a cache is restored.
+file for each group names the kernel's files by absolute paths, which are written again where a cache is restored.
 """
 
 import io
@@ -63,7 +63,8 @@ def restore_triton_cache(
     Raises:
         ArtifactError: no artifact fits, with every reason; or the one that does is damaged.
     """
-    root, refusals = Path(folder), []
+    root = Path(folder)
+    refusals: list[str] = []
     for place, manifest in _manifests(root, name):
         if reason := refusal(manifest, capability=capability, triton=triton, machine=os.uname().machine):
             refusals.append(f"{place.name}: {reason}")

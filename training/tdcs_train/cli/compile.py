@@ -14,7 +14,7 @@ from tdcs_train.compile.openvino_job import convert_model
 from tdcs_train.errors import InputError
 
 RUNTIMES = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
-"""Those beside TVM, by how they are called."""
+"""Those other than TVM, by how they are called."""
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""Makes an artifact of a model for a runtime beside TVM, unless the store already has it: the same for all of them."""
+"""Makes an artifact of a model for a runtime other than TVM, unless the store has it already: the same for all."""
 
 import tempfile
 import time

@@ -16,6 +16,7 @@ from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.control.cachecluster import cache_certificates, cache_children
 from tdcs.control.cachecluster.blueprint import Blueprint
 from tdcs.control.operator.native_engine import LOST_SECONDS, MountTable, NativeEngine
+from tdcs.decide.worker_nodes import worker_states
 from tdcs.kube.errors import UnavailableError
 from tdcs.model.agent_state import (
     AgentState,
@@ -68,9 +69,9 @@ class Agents:
     async def close(self) -> None:
         return
 
-    def say(self, node: str, *, instance: str = "1", capacity: int = 10) -> None:
+    def say(self, node: str, *, instance: str = "1", capacity: int = 10, target: str = "") -> None:
         self.state_by_node[node] = AgentState(
-            node=node, instance=instance, revision=1, capacity_bytes=capacity, used_bytes=3
+            node=node, instance=instance, revision=1, capacity_bytes=capacity, used_bytes=3, target=target
         )
 
 
@@ -330,3 +331,10 @@ def test_an_agent_in_memory_asks_for_its_tier() -> None:
         "containers"
     ]
     assert agent["resources"]["requests"]["memory"] == f"{192 + 1024}Mi"
+
+
+async def test_the_status_says_which_target_each_agent_reports(world: World) -> None:
+    world.agents.say("a", target="x86-64-v3")
+    world.agents.say("b")  # of an earlier version
+    states = worker_states(wanted=["a", "b"], workers=await world.engine().workers())
+    assert [state.target for state in states] == ["x86-64-v3", None]
