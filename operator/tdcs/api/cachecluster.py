@@ -33,7 +33,7 @@ from tdcs.api.cachecluster_parts import (
 from tdcs.api.conditions import Conditions
 from tdcs.api.durations import Duration, to_seconds
 from tdcs.api.quantities import QUANTITY_SCHEMA
-from tdcs.api.selection import ABOVE_ZERO, IN_RANGE
+from tdcs.api.selection import ABOVE_ZERO, IN_RANGE, NOT_TAKEN
 from tdcs.api.sharing import CacheQuota
 from tdcs.api.source_rules import SourceFolder, SourceRule
 
@@ -122,7 +122,10 @@ _Bytes = Annotated[
     AfterValidator(checked_quantity),
     # With its rules inside: pydantic would drop those next to an optional field.
     WithJsonSchema(
-        {**QUANTITY_SCHEMA, **rules(rule(ABOVE_ZERO, "must be a size above zero, such as 10Ti"), IN_RANGE)}
+        {
+            **QUANTITY_SCHEMA,
+            **rules(rule(ABOVE_ZERO, "must be a size above zero, such as 10Ti", subject=NOT_TAKEN), IN_RANGE),
+        }
     ),
 ]
 

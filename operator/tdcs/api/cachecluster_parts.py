@@ -17,7 +17,7 @@ from tdcs.api.base import (
 )
 from tdcs.api.podtemplate import Resources
 from tdcs.api.quantities import QUANTITY_SCHEMA, to_bytes
-from tdcs.api.selection import ABOVE_ZERO, IN_RANGE
+from tdcs.api.selection import ABOVE_ZERO, IN_RANGE, NOT_TAKEN
 from tdcs.api.trainingjob_rules import NODE_FOLDER_RULE
 
 Medium = Literal["MEM", "SSD", "HDD"]
@@ -75,7 +75,7 @@ class Tier(Model):
         Quantity,
         Field(
             json_schema_extra=rules(
-                rule(ABOVE_ZERO, "must be a size above zero, such as 100Gi"),
+                rule(ABOVE_ZERO, "must be a size above zero, such as 100Gi", subject=NOT_TAKEN),
                 IN_RANGE,
             )
         ),
@@ -143,7 +143,11 @@ class Journal(Model):
     """Its StorageClass; left out, the cluster's default one."""
     size: Annotated[
         Quantity,
-        Field(json_schema_extra=rules(rule(ABOVE_ZERO, "must be a size above zero, such as 5Gi"), IN_RANGE)),
+        Field(
+            json_schema_extra=rules(
+                rule(ABOVE_ZERO, "must be a size above zero, such as 5Gi", subject=NOT_TAKEN), IN_RANGE
+            )
+        ),
     ] = "5Gi"
     """Its size; 5Gi is enough for some ten million files."""
 

@@ -71,7 +71,13 @@ _ONE_QUANTITY: dict[str, Any] = {
     "x-kubernetes-int-or-string": True,
     "anyOf": [{"type": "integer"}, {"type": "string"}],
     "maxLength": 32,
-    **rules(rule(f"type(self) == int ? self >= 0 : self.matches(r'{QUANTITY}')", NO_QUANTITY)),
+    **rules(
+        rule(
+            f"type(self) == int ? self >= 0 : self.matches(r'{QUANTITY}')",
+            NO_QUANTITY,
+            subject="string(self)",
+        )
+    ),
 }
 
 

@@ -16,10 +16,14 @@ ABOVE_ZERO = (
 )
 """CEL: a quantity above zero. One with a huge exponent is that, too, and never parsed: `IN_RANGE` refuses it."""
 
+NOT_TAKEN = "'\"' + string(self) + '\" is not taken:'"
+"""CEL: the value that is refused. The API server shows none of a field that may be a number or a text."""
+
 IN_RANGE = rule(
     f"type(self) == int || (!self.matches('[eE][+]?[0-9]{{3}}') && "
     f"(!{_IS_QUANTITY} || quantity(self).isLessThan(quantity('8Ei'))))",
     "must be below 8Ei: sizes are 64-bit numbers",
+    subject=NOT_TAKEN,
 )
 """The rule that every size keeps to."""
 
@@ -53,7 +57,10 @@ def _positive(value: int | str) -> int | str:
 def _quantity_above_zero(message: str) -> WithJsonSchema:
     """The schema of a quantity with its rule inside: pydantic would drop a rule next to an optional one."""
     return WithJsonSchema(
-        {**QUANTITY_SCHEMA, "x-kubernetes-validations": [rule(ABOVE_ZERO, message), IN_RANGE]}
+        {
+            **QUANTITY_SCHEMA,
+            "x-kubernetes-validations": [rule(ABOVE_ZERO, message, subject=NOT_TAKEN), IN_RANGE],
+        }
     )
 
 

@@ -10,7 +10,7 @@ from tdcs.api.base import LABEL, LABEL_PATTERN, Model, defaulted, rule, rules, w
 from tdcs.api.durations import DURATION_RULE, Duration
 from tdcs.api.namespace_selector import NamespaceSelector
 from tdcs.api.quantities import QUANTITY_SCHEMA, to_bytes
-from tdcs.api.selection import ABOVE_ZERO, IN_RANGE
+from tdcs.api.selection import ABOVE_ZERO, IN_RANGE, NOT_TAKEN
 
 OnLimit = Literal["Suspend", "Clone"]
 
@@ -185,7 +185,7 @@ class CacheQuota(Model):
             {
                 **QUANTITY_SCHEMA,
                 "x-kubernetes-validations": [
-                    rule(ABOVE_ZERO, "must be a size above zero, such as 1Ti"),
+                    rule(ABOVE_ZERO, "must be a size above zero, such as 1Ti", subject=NOT_TAKEN),
                     IN_RANGE,
                 ],
             }

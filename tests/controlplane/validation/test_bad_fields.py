@@ -448,7 +448,7 @@ BAD = [
     ("CacheCluster", "spec.tolerations", [{"operator": "Equal", "value": "x"}], "operator must be Exists"),
     ("CacheCluster", "spec.image", "https://registry/tdcs", "without blanks and without https://"),
     ("CacheCluster", "spec.limits", {"files": 10, "filesPerDataset": 20}, "must not be above files"),
-    ("CacheCluster", "spec.worker.resources", {"limits": {"memory": "much"}}, "is no quantity"),
+    ("CacheCluster", "spec.worker.resources", {"limits": {"memory": "much"}}, "much is no quantity"),
     (
         "CacheCluster",
         "spec.quotas",
@@ -538,6 +538,7 @@ def test_a_size_that_is_none_has_one_error_that_says_what_to_write(
         installed.create(edited(MAKERS[kind](namespace=shared_namespace), path, size))
     text = str(refused.value)
     assert text.count("Invalid value") == 1, text
+    assert f'"{size}" is not taken: must be' in text, text
     assert (sentence if size not in ("1e999", "9Ei") else "must be below 8Ei") in text
 
 
