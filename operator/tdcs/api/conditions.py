@@ -169,7 +169,7 @@ QUOTA_EXCEEDED = "QuotaExceeded"
 """A quota allows less than is wanted."""
 
 RELOADING = "Reloading"
-"""A Dataset was loaded, and some of it is loaded again, as its nodes or its source have changed."""
+"""A Dataset served, and some of it is loaded again, as its nodes, its source or its share of the cache have changed."""
 
 SCHEDULE_NEVER_FIRES = "ScheduleNeverFires"
 """A cron line has no time to come."""

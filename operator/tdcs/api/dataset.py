@@ -341,8 +341,9 @@ class DatasetStatus(StatusModel):
     """Mounted: the source can be read through the cache. SourceReachable: the last look at the source and its keys
     succeeded. Granted: the cache manager gives it all the room that it asks for. Placed: as many nodes as asked for
     hold it, and all of it found room. Loaded: what was to be cached was brought to its nodes; it stays True with the
-    reason Reloading while some of it is loaded again, as nodes or the source have changed. Ready: what was to be cached
-    is there, as far as it can be had and fits; jobs read it as soon as it is mounted."""
+    reason Reloading while some of it is loaded again, as nodes, the source or its share of the cache have changed.
+    Ready: what was to be cached is there, as far as it can be had and fits, or has left the cache; jobs read it as soon
+    as it is mounted."""
     total_bytes: Measure = 0
     """Size of the data at its source."""
     total_files: Measure = 0

@@ -176,10 +176,13 @@ def loading(
     cause: str = "",
     absent: Sequence[str] = (),
     was_loaded: bool = False,
+    was_ready: bool = False,
 ) -> list[Finding]:
     """Blocks are on their way; with the cause when the source gives nothing just now.
 
     Args:
+        was_ready: whether it was ready since then, loaded or not: one that had left the cache goes on serving while it
+            comes back.
         was_loaded: whether all of it was loaded since the spec last changed: it serves, whatever is brought to other
             nodes, or to another version of the source.
         absent: nodes with agents that are away, and may be back with what they have.
@@ -187,13 +190,11 @@ def loading(
     reason, text = "Loading", f"{so_far(progress)}{_away(absent)}"
     if cause:
         reason, text = "LoadFailed", f"{text}; it is tried again: {cause}"
-    elif was_loaded:
-        reason, text = (
-            RELOADING,
-            f"its nodes or its source have changed, and some of it is loaded again: {text}",
-        )
-    stays = was_loaded and not cause
-    return serving(uri=uri, where=placed(placement), loaded=stays, ready=stays, reason=reason, text=text)
+    elif was_loaded or was_ready:
+        reason = RELOADING
+        text = f"its nodes, its source or its share of the cache have changed, and some of it is loaded again: {text}"
+    loaded, ready = was_loaded and not cause, (was_loaded or was_ready) and not cause
+    return serving(uri=uri, where=placed(placement), loaded=loaded, ready=ready, reason=reason, text=text)
 
 
 def loaded(
@@ -207,7 +208,8 @@ def loaded(
 ) -> list[Finding]:
     """Everything that was to be cached is on its nodes, but for files that cannot be had.
 
-    A path under which the source has no file is not loaded: a job that waits for its data would begin without it.
+    A path under which the source has no file is not loaded, nor is a share of less than a file: a job that waits for
+    its data would begin without it.
 
     Args:
         absent: those of these nodes with agents that are away, and may be back with what they have.
@@ -219,7 +221,8 @@ def loaded(
     failed = progress.failed_bytes > 0 and failures is not None
     if failures is not None and failed:
         reason, text = FILES_FAILED, f"{text}; {lacking(progress, failures)}"
-    whole = (not failed or progress.ignored_bytes > 0) and not placement.totals.unknown_paths
+    nothing = bool(placement.totals.unknown_paths) or _asks_too_little(placement)
+    whole = (not failed or progress.ignored_bytes > 0) and not nothing
     return serving(uri=uri, where=where, loaded=whole, ready=True, reason=reason, text=text)
 
 
@@ -307,7 +310,7 @@ def placed(placement: WantPlacement) -> Finding:
         named = ", ".join(repr(path) for path in placement.totals.unknown_paths[:3])
         text = f"the source has no file under {named} of paths: correct the paths, or put the files there"
         return finding(names.PLACED, False, "PathNotFound", text)
-    if placement.asked_bytes and not placement.subset_bytes:
+    if _asks_too_little(placement):
         field = "percent" if placement.want.subset.fraction is not None else "amount"
         text = (
             f"{human(placement.asked_bytes)} ({field}) is less than the first file that would be taken, so nothing is "
@@ -324,6 +327,10 @@ def placed(placement: WantPlacement) -> Finding:
     return finding(
         names.PLACED, True, "Placed", f"on {counted(len(set(placement.nodes)), 'node')}{manner(placement)}"
     )
+
+
+def _asks_too_little(placement: WantPlacement) -> bool:
+    return placement.asked_bytes > 0 and not placement.subset_bytes
 
 
 def no_node(selector: Mapping[str, str]) -> str:

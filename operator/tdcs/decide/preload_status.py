@@ -10,6 +10,7 @@ from tdcs.api.failures import FAILED_FILES_KEPT, FailedFile
 from tdcs.api.preload import PreloadState, PreloadStatus
 from tdcs.decide.cache.wants import Want
 from tdcs.decide.dataset_conditions import manner, placed, so_far
+from tdcs.decide.place.copy_nodes import Mode
 from tdcs.decide.place.holdings import Failures, WantProgress
 from tdcs.decide.place.slot_nodes import WantPlacement
 from tdcs.model.agent_state import CheckState
@@ -198,6 +199,18 @@ def findings_of(conclusion: Conclusion) -> list[Finding]:
     ]
 
 
+def _asked_bytes(placement: WantPlacement) -> int:
+    """Bytes that were asked for on all nodes, also those for which there is no room or no node."""
+    want, copies = placement.want, placement.copies
+    if want.nodes or not copies:
+        lacking = 0
+    elif copies[0].mode is Mode.REPLICATE:
+        lacking = placement.asked_nodes - len(placement.nodes)
+    else:
+        lacking = want.copies - len(copies)
+    return placement.wanted_bytes + placement.unplaced_bytes + max(lacking, 0) * placement.subset_bytes
+
+
 def status_of(view: PreloadView, *, conclusion: Conclusion, now: str) -> PreloadStatus:
     status, done, placement = view.known, view.progress, view.placement
     begun = conclusion.state in {"Loading", "Verifying", "Complete", "Failed"}
@@ -216,7 +229,7 @@ def status_of(view: PreloadView, *, conclusion: Conclusion, now: str) -> Preload
             "progress": progress(done=status.bytes_done, total=status.bytes_total, state=conclusion.state),
         }
         return status.model_copy(update=update)
-    total = placement.wanted_bytes + placement.unplaced_bytes
+    total = _asked_bytes(placement)
     wrong = wrong_files(view)
     files = wrong.files or (view.failures.files if done.failed_bytes else ())
     named = {printable(file.path): file.reason for file in files}

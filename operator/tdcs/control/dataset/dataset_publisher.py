@@ -65,19 +65,23 @@ def findings_of(
     if progress.failed_bytes and not progress.missing_bytes and not cause and report.failures.files:
         cause = report.failures.files[0].reason
     loading = dataset_conditions.loading(
-        progress=progress, uri=uri, placement=mine, cause=cause, absent=absent, was_loaded=_was_loaded(me)
+        progress=progress,
+        uri=uri,
+        placement=mine,
+        cause=cause,
+        absent=absent,
+        was_loaded=_was_true(me, names.LOADED),
+        was_ready=_was_true(me, names.READY),
     )
     return loading, settings.progress_seconds
 
 
-def _was_loaded(me: Reader) -> bool:
-    """Whether a Dataset's status says that it was loaded by the spec that it has now."""
+def _was_true(me: Reader, type_: str) -> bool:
+    """Whether a condition of a Dataset's status is True for the spec that it has now."""
     generation = int(me.obj["metadata"].get("generation", 0))
     conditions = me.dataset.status.conditions if me.dataset.status is not None else ()
     return any(
-        condition.type == names.LOADED
-        and condition.status == "True"
-        and condition.observed_generation == generation
+        condition.type == type_ and condition.status == "True" and condition.observed_generation == generation
         for condition in conditions
     )
 

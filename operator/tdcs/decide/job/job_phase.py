@@ -240,6 +240,7 @@ def readiness(
         readable=mounted and bool(dataset.status.claim_name),
         mounted=mounted,
         why=why_not_mounted(dataset),
+        lacks_why=_why_not_placed(dataset),
         # Counted over all copies: replicated on three nodes, the first copy is a third.
         cached_ratio=dataset.status.loaded_ratio,
         required_ratio=0.0 if final else use.readiness.percent / 100,
@@ -247,6 +248,13 @@ def readiness(
         loads_from=start if start is not None and seconds_until(start, now=now) else "",
         until="" if patience_left is None else time_after(now, seconds=patience_left),
     )
+
+
+def _why_not_placed(dataset: Dataset) -> str:
+    """The Dataset's own reason why no more of it is loaded than there is; empty when there is none."""
+    conditions = dataset.status.conditions if dataset.status is not None else ()
+    placed = next((condition for condition in conditions if condition.type == names.PLACED), None)
+    return f"{placed.reason}: {placed.message}" if placed is not None and placed.status == "False" else ""
 
 
 def why_not_mounted(dataset: Dataset) -> str:

@@ -76,6 +76,7 @@ class DatasetReadiness:
         readable: whether it is mounted in the cache, and pods can mount its volume.
         mounted: whether it is mounted in the cache.
         why: why it is not, in the words of whoever knows.
+        lacks_why: why it will not be cached as it was asked for, in the words of its conditions; empty when it will.
         cached_ratio: cached bytes over all bytes, between 0 and 1.
         required_ratio: the fraction the job waits for, between 0 and 1.
         waited: how long the job has waited in vain for the fraction, such as 30m, and does not any longer; empty
@@ -94,6 +95,7 @@ class DatasetReadiness:
     deleting: bool = False
     waited: str = ""
     why: str = ""
+    lacks_why: str = ""
     loads_from: str = ""
     until: str = ""
 
@@ -180,6 +182,7 @@ def _awaited(reason: Reason, dataset: DatasetReadiness) -> str:
             return (
                 f"Dataset {dataset.name} has {dataset.cached_ratio:.0%} of its bytes cached, "
                 f"{begins if dataset.loads_from else ''}the job waits for {dataset.required_ratio:.0%}{until}"
+                f"{f'. {dataset.lacks_why}' if dataset.lacks_why else ''}"
             )
 
 

@@ -1,5 +1,6 @@
 """What a Dataset's status says, and where its source is mounted."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -74,6 +75,25 @@ def test_a_load_that_the_source_gives_nothing_says_why() -> None:
     ]
     assert ready.reason == "LoadFailed"
     assert "it is tried again: the source does not answer" in ready.message
+
+
+def test_what_had_left_the_cache_stays_ready_while_it_is_loaded_again() -> None:
+    findings = dataset_conditions.loading(
+        progress=PROGRESS, uri=URI, placement=placement_of("a"), was_ready=True
+    )
+    by_type = {finding.type: finding for finding in findings}
+    assert (by_type["Loaded"].status, by_type["Ready"].status) == ("False", "True")
+    assert "its share of the cache" in by_type["Ready"].message
+    assert dataset_conditions.state_of(findings) == "Loading"
+
+
+def test_a_share_of_less_than_a_file_is_not_loaded() -> None:
+    placement = replace(placement_of("a"), subset_bytes=0, wanted_bytes=0)
+    findings = dataset_conditions.loaded(
+        held=HELD, uri=URI, placement=placement, progress=WantProgress(copies=({"a": 0},))
+    )
+    by_type = {finding.type: finding for finding in findings}
+    assert (by_type["Loaded"].status, by_type["Loaded"].reason) == ("False", "AmountTooSmall")
 
 
 @pytest.mark.parametrize(
