@@ -142,7 +142,7 @@ def test_the_cache_is_ready_when_master_workers_and_clients_are(reason: str) -> 
     assert (condition.reason, condition.status) == (reason, "True" if reason == "AllReady" else "False")
 
 
-def test_workers_of_alluxio_that_start_are_named_and_keep_a_cache_unready_that_is_read_through_them() -> None:
+def test_workers_that_start_keep_a_cache_unready_that_is_read_through_them() -> None:
     sets = [{"status": {"replicas": 1}}, {"status": {"replicas": 1, "readyReplicas": 1}}, {}]
     assert unready_pods(sets) == 1
     states = worker_states(wanted=["a", "b"], workers=[worker("a"), worker("b")])
