@@ -1,7 +1,7 @@
 """Which nodes can have a cache worker at all, and in which state the cluster is by its workers."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tdcs.api import names
@@ -54,19 +54,38 @@ class AlluxioWorkers:
 def fitting_nodes(
     *, spec: CacheClusterSpec, nodes: Mapping[str, Mapping[str, Any]], present: Collection[str]
 ) -> list[str]:
-    """The nodes that may have a worker: those that match the selector, with taints that are tolerated.
+    """The nodes that may have a worker: those that match the selector, with taints that are tolerated. Where there is
+    none, workers stay on the nodes that have one: a mistyped selector empties no cache.
 
     Args:
         spec: what the user asked for.
         nodes: the cluster's nodes, as the API server has them, by name.
         present: nodes that have a worker now; taints that come and go do not drive it away.
     """
+    fitting = matching_nodes(spec=spec, nodes=nodes, present=present)
+    return fitting or [name for name in nodes if name in present]
+
+
+def matching_nodes(
+    *, spec: CacheClusterSpec, nodes: Mapping[str, Mapping[str, Any]], present: Collection[str]
+) -> list[str]:
+    """The nodes that match the selector, with taints that are tolerated."""
     return [
         name
         for name, node in nodes.items()
         if matches(node["metadata"].get("labels", {}), spec.node_selector)
         and _tolerated(node, spec.tolerations, stays=name in present)
     ]
+
+
+def without_match(condition: Finding) -> Finding:
+    """A condition of a cache whose workers stay although no node matches: the message says so."""
+    text = (
+        f"{condition.message}; no node matches spec.nodeSelector and spec.tolerations, and the workers stay where they "
+        "are: label a node, or change the selector; to remove them delete the CacheCluster"
+    )
+    reason = NO_CACHE_NODE if condition.type == names.PROGRESSING else condition.reason
+    return replace(condition, reason=reason, message=text)
 
 
 def gpus(node: Mapping[str, Any]) -> int:

@@ -164,6 +164,8 @@ class CacheClusterController:
         )
         if restarting:
             progress = replace(ready, type=names.PROGRESSING)
+        if chosen.unmatched and not failure:
+            ready, progress = worker_nodes.without_match(ready), worker_nodes.without_match(progress)
         ready = missing or ready
         complete = ready.reason == worker_nodes.ALL_READY
         status = worker_nodes.status_of(

@@ -9,7 +9,7 @@ from tdcs.api.conditions import Finding
 from tdcs.control.cachecluster.draining import is_leaving, node_of
 from tdcs.control.context import Context
 from tdcs.control.dataset.cached_data import CachedData
-from tdcs.decide import job_followers, leaving_workers
+from tdcs.decide import job_followers, leaving_workers, worker_nodes
 from tdcs.decide.cache.cache_quotas import within_quotas
 from tdcs.decide.leaving_workers import ScaleInInput
 from tdcs.decide.node_departure import may_cache
@@ -25,12 +25,14 @@ LEDGER_PATIENCE = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Members:
-    """The nodes that shall have a worker, and what is where, as far as a worker has to go for it."""
+    """The nodes that shall have a worker, and what is where, as far as a worker has to go for it. With `unmatched` no
+    node matches the selector, and the workers stay where they are."""
 
     nodes: list[str]
     holdings: ScaleInInput
     idle_since: Mapping[str, str] = field(default_factory=dict)
     finding: Finding | None = None
+    unmatched: bool = False
 
 
 class Membership:
@@ -56,6 +58,21 @@ class Membership:
             for (_, name), node in self._context.stores.nodes.items()
             if may_cache(node, answers=name in answering)
         }
+        present = [node_of(child) for child in sets]
+        unmatched = bool(present) and not worker_nodes.matching_nodes(
+            spec=cluster.spec, nodes=nodes, present=present
+        )
+        return replace(self._chosen(cluster, sets, name, view, nodes=nodes), unmatched=unmatched)
+
+    def _chosen(
+        self,
+        cluster: CacheCluster,
+        sets: list[Object],
+        name: str,
+        view: CacheView,
+        *,
+        nodes: Mapping[str, Object],
+    ) -> Members:
         present = [node_of(child) for child in sets]
         nothing = ScaleInInput(
             draining=frozenset(node_of(child) for child in sets if is_leaving(child)),

@@ -389,3 +389,29 @@ async def test_an_operator_killed_with_any_write_of_a_drain_is_followed_by_one_t
     await cluster.until(lambda: sum(cluster.nodes().values()) == TOTAL and leaver not in cluster.nodes())
     assert cluster.engine.source_bytes_read == read
     assert set(cleaned(cluster)) == {leaver}
+
+
+def reason(cluster: Cluster, kind: str) -> str:
+    return str(cluster.condition(kind, "default", resource=CACHE_CLUSTERS).get("reason"))
+
+
+async def test_a_selector_that_no_node_matches_empties_no_cache(cluster: Cluster) -> None:
+    read = await partitioned(cluster)
+    await cluster.server.merge(
+        CACHE_CLUSTERS,
+        name="default",
+        namespace="tdcs-system",
+        patch={"spec": {"nodeSelector": {"cache": "yse"}}},
+    )
+    await cluster.until(lambda: reason(cluster, names.PROGRESSING) == "NoCacheNode")
+    assert states(cluster) == dict.fromkeys(NAMES, "Ready")
+    assert reason(cluster, names.READY) == "AllReady"
+    await cluster.server.merge(
+        CACHE_CLUSTERS,
+        name="default",
+        namespace="tdcs-system",
+        patch={"spec": {"nodeSelector": {"cache": "yes"}}},
+    )
+    await cluster.until(lambda: reason(cluster, names.PROGRESSING) == "AllReady")
+    assert len(worker_sets(cluster)) == 3
+    assert cluster.engine.source_bytes_read == read
