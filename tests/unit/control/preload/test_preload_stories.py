@@ -178,7 +178,7 @@ async def test_files_that_cannot_be_loaded_are_named_and_the_preload_fails(clust
         ({"nodes": ["a", "nowhere"]}, "TooFewNodes", "Failed"),
         ({"nodes": ["nowhere"]}, "NoCacheNode", "Pending"),
         ({"copies": 9}, "TooFewNodes", "Failed"),
-        ({"startTime": "2999-01-01T00:00:00Z"}, "Scheduled", "Scheduled"),
+        ({"startTime": "2099-01-01T00:00:00Z"}, "Scheduled", "Scheduled"),
     ],
 )
 async def test_what_keeps_a_preload_from_completing_is_said(
