@@ -98,8 +98,9 @@ def in_the_way(*, clusters: Sequence[str], datasets: Sequence[Object], caches: S
         remedies.append(f"kubectl delete cacheclusters -n {other_caches[0]['namespace']} {left_names}")
     return (
         f"nothing was deleted: there are {' and '.join(parts)}, which only the running operator can delete cleanly. "
-        f"Delete them first: {'; '.join(remedies)}. To uninstall all the same, and leave cached data on the nodes' "
-        "disks: helm uninstall --no-hooks"
+        f"Delete them first: {'; '.join(remedies)}. To keep TDCS instead, which Helm counts as uninstalling now: helm "
+        "rollback to the last revision of helm history that was deployed. To uninstall all the same, and leave cached "
+        "data on the nodes' disks: helm uninstall --no-hooks"
     )
 
 
