@@ -106,6 +106,21 @@ DATA = (
         ),
     ),
     Table(
+        title="ImageNet's 1,281,167 files, each of a hundredth of its size, from the bucket to a pod's walk, on a "
+        "machine that others used",
+        command="python bench/cache/many_files.py --files 1281167 --folder /var/tmp",
+        results="many_files.jsonl",
+        parameters={"files": 1_281_167},
+        figures=(
+            Figure("listing", "parts.list.seconds", "s"),
+            Figure("loading onto one node", "parts.load.seconds", "s"),
+            Figure("processor time of the load, agent and others", "parts.load.cpu_seconds", "s"),
+            Figure("publishing the view to the first pod", "parts.publish.seconds", "s"),
+            Figure("walking and comparing all files", "parts.walk.seconds", "s"),
+            Figure("memory of the agent, mapped pages of the manifest included", "agent_mib", "MiB"),
+        ),
+    ),
+    Table(
         title="400 files of 100 KB behind 50 Mbit/s, through the remote-read client",
         command="python bench/remote_reads/partial_cache.py --files 400 --mbit 50",
         results="partial_cache.jsonl",

@@ -127,7 +127,8 @@ class AgentComponent(Model):
 
     resources: Resources = Field(default={})
     """CPU and memory of the container, as in a pod's spec (requests, limits). Some 150 MiB, 40 MiB more for every
-    million files of the datasets in use, and the page cache that a limit of memory counts."""
+    million files of the datasets in use, some 350 MiB for every million files that it has just loaded, and the page
+    cache that a limit of memory counts."""
 
 
 class Journal(Model):

@@ -321,10 +321,10 @@ def progress(
     if ready < len(workers):
         return finding(names.PROGRESSING, True, "WorkersStarting", count)
     if alluxio is not None and alluxio.starting:
-        beside = f"{count}; Alluxio's worker next to {alluxio.starting} of them is not ready yet"
+        with_alluxio = f"{count}; Alluxio's worker next to {alluxio.starting} of them is not ready yet"
         if alluxio.needed:
-            return finding(names.PROGRESSING, True, "WorkersStarting", beside)
-        count = f"{beside}, which only Alluxio's own clients need"
+            return finding(names.PROGRESSING, True, "WorkersStarting", with_alluxio)
+        count = f"{with_alluxio}, which only Alluxio's own clients need"
     if fuse.ready < fuse.wanted:
         text = f"{fuse.ready} of {fuse.wanted} FUSE clients are ready"
         return finding(names.PROGRESSING, True, "ClientsStarting", text)

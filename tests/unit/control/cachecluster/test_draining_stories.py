@@ -401,7 +401,7 @@ async def test_a_selector_that_no_node_matches_empties_no_cache(cluster: Cluster
         CACHE_CLUSTERS,
         name="default",
         namespace="tdcs-system",
-        patch={"spec": {"nodeSelector": {"cache": "yse"}}},
+        patch={"spec": {"nodeSelector": {"cache": "no"}}},
     )
     await cluster.until(lambda: reason(cluster, names.PROGRESSING) == "NoCacheNode")
     assert states(cluster) == dict.fromkeys(NAMES, "Ready")

@@ -29,7 +29,7 @@ from tdcs.model.kube_resources import (
 
 
 @pytest.mark.parametrize(
-    ("start", "state"), [("2999-01-01T00:00:00Z", "Scheduled"), ("2001-01-01T00:00:00Z", "Ready")]
+    ("start", "state"), [("2099-01-01T00:00:00Z", "Scheduled"), ("2001-01-01T00:00:00Z", "Ready")]
 )
 async def test_a_start_time_is_waited_for_and_a_past_one_means_now(
     cluster: Cluster, start: str, state: str

@@ -233,7 +233,7 @@ async def test_a_preload_that_waits_or_has_failed_shows_no_hundred_percent(clust
     }
     for name, state in states.items():
         await cluster.until_state(state, name, resource=PRELOADS)
-        assert preload(cluster, name).get("progress") == ("99%" if name == "too-many" else None), name
+        assert preload(cluster, name).get("progress") == ("44%" if name == "too-many" else None), name
     assert words(cluster, "held") == "spec.suspend keeps it from beginning; set it to false to go on"
     assert "there is no Dataset nowhere in namespace n" in words(cluster, "no-dataset")
     await cluster.set_capacity(12 * MB, "a")

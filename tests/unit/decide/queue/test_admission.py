@@ -44,7 +44,7 @@ def test_the_dataset_that_is_not_ready_names_the_reason(
 
 
 def test_a_job_that_waits_for_what_never_comes_says_why() -> None:
-    why = "PathNotFound: the source has no file under 'trian' of paths"
+    why = "PathNotFound: the source has no file under 'train2' of paths"
     blocker = dataclasses.replace(dataset(cached=0.0), lacks_why=why)
     assert decide(suspended=False, datasets=[blocker]).message.endswith(f"the job waits for 100%. {why}")
 
