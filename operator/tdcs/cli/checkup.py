@@ -182,11 +182,14 @@ def _namespace(checked: Checked) -> Iterator[CheckupFinding]:
 
 def _secrets(checked: Checked) -> Iterator[CheckupFinding]:
     users: dict[str, list[str]] = {}
+    may_read = checked.secrets is not None
     for dataset in checked.datasets or ():
+        if not may_read and _operator_says(dataset):
+            continue
         name = (((dataset.get("spec") or {}).get("source") or {}).get("secretRef") or {}).get("name")
         if name:
             users.setdefault(str(name), []).append(dataset["metadata"]["name"])
-    if users and checked.secrets is None:
+    if users and not may_read:
         text = f"whether Secret {', '.join(sorted(users)[:NAMED])} has its keys is unknown: you may not read Secrets"
         yield CheckupFinding(about="Namespace", state="unknown", text=text)
         return
@@ -202,6 +205,15 @@ def _secrets(checked: Checked) -> Iterator[CheckupFinding]:
             f"{checked.namespace} --from-literal=accessKeyId=... --from-literal=secretAccessKey=..."
         )
         yield CheckupFinding(about="Namespace", state="lacks", text=text)
+
+
+def _operator_says(dataset: Object) -> bool:
+    """Whether the operator, which reads the Secret, says of it that it serves, or what it lacks."""
+    return any(
+        condition.get("reason") in _LACKS_OF_DATASETS
+        or (condition.get("type") == names.SOURCE_REACHABLE and condition.get("status") == "True")
+        for condition in _conditions(dataset)
+    )
 
 
 _LACKS_OF_DATASETS: Final = frozenset({"SecretNotFound", "SecretIncomplete"})
@@ -229,7 +241,7 @@ def _dataset_problems(checked: Checked, *, explained: frozenset[str]) -> Iterato
     other_datasets = []
     for dataset in checked.datasets or ():
         reasons = {condition.get("reason") for condition in _conditions(dataset)}
-        explained_reasons = _LACKS_OF_DATASETS
+        explained_reasons = _LACKS_OF_DATASETS if checked.secrets is not None else frozenset[str]()
         if dataset["metadata"]["name"] in explained:
             explained_reasons |= REASONS_OF_IDENTITIES
         if not explained_reasons & reasons:

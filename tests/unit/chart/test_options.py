@@ -8,8 +8,9 @@ from importlib.metadata import entry_points
 from typing import Any
 
 import click
+import pytest
 from tests.support.documents import document
-from tests.unit.chart.conftest import CHART, Helm, Rendered
+from tests.unit.chart.conftest import CHART, Helm, RefusedError, Rendered
 
 from tdcs.options import FieldOption, Parsed
 
@@ -132,3 +133,12 @@ def test_a_value_with_an_options_name_is_declared_with_the_option(default: Rende
         for key in VALUES.get(part, ()):
             option = flags.get("--" + re.sub("([A-Z])", r"-\1", key).lower())
             assert option is None or (isinstance(option, FieldOption) and option.chart == f"{part}.{key}")
+
+
+def test_a_misspelt_field_of_the_cache_is_refused_as_other_values_are(helm: Helm) -> None:
+    crd = document((CHART / "crds" / "tdcs.io_cacheclusters.yaml").read_text())
+    (version,) = (each for each in crd["spec"]["versions"] if each["storage"])
+    fields = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    assert set(schema_of("cacheCluster.spec")["propertyNames"]["enum"]) == set(fields)
+    with pytest.raises(RefusedError, match="engin"):
+        helm.template({"cacheCluster.spec.engin": "Native"})

@@ -257,6 +257,19 @@ def test_what_cannot_be_seen_or_works_otherwise_is_no_fault(case: str) -> None:
     assert not [remark for remark in remarks if remark.state == "lacks"]
 
 
+def test_what_the_operator_says_of_a_secret_is_known_to_who_may_not_read_it() -> None:
+    message = "Secret keys has no usable value under the key accessKeyId: add it"
+    lacking = with_condition(
+        DATASET, type="SourceReachable", status="False", reason="SecretIncomplete", message=message
+    )
+    lacking["status"] |= {"state": "Failed", "message": message}
+    remarks = checkup(replace(WELL, secrets=None, datasets=[lacking]))
+    assert [remark for remark in remarks if remark.state == "lacks" and "accessKeyId" in remark.text]
+    assert not [remark for remark in remarks if remark.state == "unknown"]
+    serving = with_condition(DATASET, type="SourceReachable", status="True", reason="Reachable")
+    assert {remark.state for remark in checkup(replace(WELL, secrets=None, datasets=[serving]))} == {"ok"}
+
+
 def test_the_command_ends_with_1_where_something_lacks_and_reads_with_the_users_rights(
     tmp_path: Path,
 ) -> None:
