@@ -119,14 +119,15 @@ def _user(checked: Checked) -> Iterator[CheckupFinding]:
         role = IN_NAMESPACE.get((verb, plural))
         if role is not None:
             remedy = f"kubectl create rolebinding NAME -n {checked.namespace} --clusterrole={role} {subject}"
-            text = f"you may not {verb} {plural} in namespace {checked.namespace}: an administrator runs {remedy}"
+            others = "whoever may makes those that Datasets name, or " if plural == "secrets" else ""
+            place = f"in namespace {checked.namespace}"
+            text = f"you may not {verb} {plural} {place}: {others}an administrator runs {remedy}"
         else:
             role = IN_CLUSTER[verb, plural]
             remedy = f"kubectl create clusterrolebinding NAME --clusterrole={role} {subject}"
             text = f"you may not {verb} {plural}, so commands show less of the cluster: an administrator runs {remedy}"
-        yield CheckupFinding(
-            about="You", state="lacks" if (verb, plural) in IN_NAMESPACE else "note", text=text
-        )
+        needed = (verb, plural) in IN_NAMESPACE and plural != "secrets"
+        yield CheckupFinding(about="You", state="lacks" if needed else "note", text=text)
     if checked.rights and not missing_rights:
         yield CheckupFinding(about="You", state="ok", text="you have the rights that all commands need")
     if not checked.rights:

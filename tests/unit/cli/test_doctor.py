@@ -241,6 +241,11 @@ NOTES: dict[str, tuple[dict[str, Any], str, str]] = {
         "note",
         "templates need runAsNonRoot",
     ),
+    "Secrets that may not be made": (
+        {"rights": {**WELL.rights, ("create", "secrets"): False}},
+        "note",
+        "you may not create secrets in namespace team: whoever may makes those that Datasets name, or an administrator",
+    ),
     "Secrets that may not be read": (
         {"secrets": None},
         "unknown",
