@@ -35,8 +35,10 @@ def records(tmp_path: Path) -> list[Path]:
 @pytest.fixture
 def interrupted(words: list[str], tmp_path: Path) -> int:
     """The number of records of a tuning that was interrupted when it had one."""
+    # Where this runs in the background of a shell, its children ignore the signal.
     process = subprocess.Popen(
-        [sys.executable, "-m", "tdcs_train.cli", *words, "--tune", "30"], env=os.environ
+        ["env", "--default-signal=INT", sys.executable, "-m", "tdcs_train.cli", *words, "--tune", "30"],
+        env=os.environ,
     )
     try:
         until = time.monotonic() + 200
