@@ -81,10 +81,11 @@ def matching_nodes(
 def without_match(condition: Finding) -> Finding:
     """A condition of a cache whose workers stay although no node matches: the message says so."""
     text = (
-        f"{condition.message}; no node matches spec.nodeSelector and spec.tolerations, and the workers stay where they "
-        "are: label a node, or change the selector; to remove them delete the CacheCluster"
+        f"{condition.message}; no node matches spec.nodeSelector and spec.tolerations, so nodes that have a worker "
+        "keep it, unless spec.replicas or spec.scaling lets it go: label a node, or change the selector"
     )
-    reason = NO_CACHE_NODE if condition.type == names.PROGRESSING else condition.reason
+    settled = condition.type == names.PROGRESSING and condition.reason == ALL_READY
+    reason = NO_CACHE_NODE if settled else condition.reason
     return replace(condition, reason=reason, message=text)
 
 

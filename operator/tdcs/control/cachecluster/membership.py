@@ -59,9 +59,9 @@ class Membership:
             if may_cache(node, answers=name in answering)
         }
         present = [node_of(child) for child in sets]
-        unmatched = bool(present) and not worker_nodes.matching_nodes(
-            spec=cluster.spec, nodes=nodes, present=present
-        )
+        # Nodes that go, and those that are gone, keep no worker, whatever the selector says.
+        stays = not nodes.keys().isdisjoint(present)
+        unmatched = stays and not worker_nodes.matching_nodes(spec=cluster.spec, nodes=nodes, present=present)
         return replace(self._chosen(cluster, sets, name, view, nodes=nodes), unmatched=unmatched)
 
     def _chosen(

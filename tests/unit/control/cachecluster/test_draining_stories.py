@@ -415,3 +415,13 @@ async def test_a_selector_that_no_node_matches_empties_no_cache(cluster: Cluster
     await cluster.until(lambda: reason(cluster, names.PROGRESSING) == "AllReady")
     assert len(worker_sets(cluster)) == 3
     assert cluster.engine.source_bytes_read == read
+
+
+async def test_nodes_that_go_are_not_said_to_keep_their_workers(cluster: Cluster) -> None:
+    await partitioned(cluster)
+    for name in NAMES:
+        await cluster.server.delete(NODES, name=name, namespace="")
+    await cluster.until(lambda: reason(cluster, names.READY) == "NoCacheNode")
+    condition = cluster.condition(names.READY, "default", resource=CACHE_CLUSTERS)
+    assert condition["message"].count("no node matches") == 1
+    assert "keep it" not in condition["message"]
