@@ -54,15 +54,17 @@ def is_of_model(manifest: Manifest, model: str, digest: str | None = None) -> bo
 
 def by_preference(manifests: Iterable[Manifest], prefer: Sequence[str]) -> list[Manifest]:
     """Manifests in the order in which to try them: first by the best preferred back end that has a region, or runtime,
-    TVM before others, then by the target's level. Without a preferred back end an artifact comes last."""
+    TVM before others, then by the target's level, and of equal ones by what tuning gained. Without a preferred back end
+    an artifact comes last."""
     levels = {target.name: target.level for target in TARGETS}
 
-    def rank(manifest: Manifest) -> tuple[int, bool, int, str]:
+    def rank(manifest: Manifest) -> tuple[int, bool, int, float, str]:
         backends = {region.backend for region in manifest.regions}
         if manifest.runtime is not msgspec.UNSET:
             backends.add(manifest.runtime.name)
         place = min((place for place, name in enumerate(prefer) if name in backends), default=len(prefer))
         is_other = manifest.runtime is not msgspec.UNSET
-        return place, is_other, -levels.get(manifest.target, 0), manifest.key
+        gain = 1.0 if manifest.tuning is msgspec.UNSET else max(manifest.tuning.gain, 1.0)
+        return place, is_other, -levels.get(manifest.target, 0), -gain, manifest.key
 
     return sorted(manifests, key=rank)
