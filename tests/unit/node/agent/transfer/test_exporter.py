@@ -159,18 +159,23 @@ class World:
         manifest = self.version.manifest
         return next(n for n in range(manifest.blocks) if manifest.file_path(n).decode() == name)
 
-    def hold(self, name: str) -> None:
-        """A file comes here."""
+    def place(self, name: str) -> Path:
+        """Where the disk has a file, when it has it."""
         manifest, block = self.version.manifest, self.block(name)
         several = len(manifest.blocks_of(manifest.file_of(block))) > 1
-        file = (self.disk.large.folders.whole if several else self.disk.spool) / str(
-            manifest.block_ids[block]
-        )
+        folder = self.disk.large.folders.whole if several else self.disk.spool
+        return Path(folder) / str(manifest.block_ids[block])
+
+    def hold(self, name: str) -> None:
+        """A file comes here."""
+        file, block = self.place(name), self.block(name)
         file.write_bytes(FILES[name])
-        self.disk.facts.write(str(file), FileFacts(identity_of(manifest, block), len(FILES[name]), 0))
+        facts = FileFacts(identity_of(self.version.manifest, block), len(FILES[name]), 0)
+        self.disk.facts.write(str(file), facts)
 
     def drop(self, name: str) -> None:
-        self.disk.unspool(int(self.version.manifest.block_ids[self.block(name)]))
+        """It goes; the disk knows nothing of a large one that came as here, and would leave it."""
+        self.place(name).unlink()
 
     async def settle(self, seconds: float = 60.0) -> None:
         """Time passes in which the exporter works."""
