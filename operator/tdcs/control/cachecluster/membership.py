@@ -1,6 +1,6 @@
 """Which nodes have a cache worker: as many as spec.replicas asks for, or where the jobs are. Reads the live views."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tdcs.api import names
@@ -62,7 +62,9 @@ class Membership:
         # Nodes that go, and those that are gone, keep no worker, whatever the selector says.
         stays = not nodes.keys().isdisjoint(present)
         unmatched = stays and not worker_nodes.matching_nodes(spec=cluster.spec, nodes=nodes, present=present)
-        return replace(self._chosen(cluster, sets, name, view, nodes=nodes), unmatched=unmatched)
+        return replace(
+            self._chosen(cluster, sets, name, view, nodes=nodes, present=present), unmatched=unmatched
+        )
 
     def _chosen(
         self,
@@ -72,8 +74,8 @@ class Membership:
         view: CacheView,
         *,
         nodes: Mapping[str, Object],
+        present: Sequence[str],
     ) -> Members:
-        present = [node_of(child) for child in sets]
         nothing = ScaleInInput(
             draining=frozenset(node_of(child) for child in sets if is_leaving(child)),
             zones=self._zones(nodes),

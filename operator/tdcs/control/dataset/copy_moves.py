@@ -70,8 +70,8 @@ class CopyMoves:
         now = placement.holders if placement is not None else {}
         before = self._nodes_by_copy.get(key, {})
         self._nodes_by_copy[key] = now
-        left = frozenset().union(*before.values()).difference(*now.values()) & frozenset(leaving)
-        lost = self._lost(key, placement, left=left, cluster=cluster)
+        left_nodes = frozenset().union(*before.values()).difference(*now.values()) & frozenset(leaving)
+        lost = self._lost(key, placement, left_nodes=left_nodes, cluster=cluster)
         moved = [
             _sentence(id_, before=before[id_], now=now[id_], read_on=read_on, leaving=leaving)
             for id_ in now
@@ -87,9 +87,9 @@ class CopyMoves:
         return Moves(nodes=f"{'; '.join(moved)}{remedy}", lost=lost, standing=standing)
 
     def _lost(
-        self, key: WorkKey, placement: WantPlacement | None, *, left: frozenset[str], cluster: str
+        self, key: WorkKey, placement: WantPlacement | None, *, left_nodes: frozenset[str], cluster: str
     ) -> str:
-        """What leaves the cache with the workers of `left`; kept until as much finds room again."""
+        """What leaves the cache with the workers of `left_nodes`; kept until as much finds room again."""
         wanted = placement.wanted_bytes if placement is not None else 0
         unplaced = placement.unplaced_bytes if placement is not None else 0
         before = self._wanted_bytes.get(key, 0)
@@ -97,12 +97,12 @@ class CopyMoves:
         loss = self._losses.get(key)
         if loss is not None and (not unplaced or wanted > loss.wanted_bytes):
             del self._losses[key]
-        if not left or not unplaced or wanted >= before:
+        if not left_nodes or not unplaced or wanted >= before:
             return ""
-        workers = "worker" if len(left) == 1 else "workers"
+        workers = "worker" if len(left_nodes) == 1 else "workers"
         sentence = (
-            f"{human(before - wanted)} of it left the cache with the {workers} of {_named(left)}, which CacheCluster "
-            f"{cluster} takes out: the workers that stay have room for {human(wanted)}"
+            f"{human(before - wanted)} of it left the cache with the {workers} of {_named(left_nodes)}, which "
+            f"CacheCluster {cluster} takes out: the workers that stay have room for {human(wanted)}"
         )
         self._losses[key] = _Loss(sentence=sentence, wanted_bytes=wanted)
         return sentence
