@@ -159,6 +159,8 @@ class Fetches:
                 running.waiting = [entry for entry in running.waiting if entry[0] is not waiter]
 
     def flush(self) -> None:
+        if not self._unsent:
+            return
         unsent = list(self._unsent.values())
         self._unsent.clear()
         for connection in unsent:

@@ -225,8 +225,8 @@ class Reads:
     ) -> list[tuple[Key, int, int]]:
         """The pieces that a read consists of: whole parts of blocks, or no more than what is asked for."""
         ranges, begin = [], 0
-        lengths = version.manifest.block_lengths[blocks.start : blocks.stop].tolist()
-        for block, length in zip(blocks, lengths, strict=True):
+        for block in blocks:
+            length = version.block_lengths[block]
             low, high = max(offset - begin, 0), min(offset + size - begin, length)
             while low < high:
                 at, span = part_of(offset=low, block_length=length) if parts else (low, high - low)
