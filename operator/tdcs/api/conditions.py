@@ -1,6 +1,6 @@
 """Conditions: what is true of an object now, why, and since when."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -53,20 +53,26 @@ def finding(type_: str, status: bool | None, reason: str, message: str = "") -> 
 
 
 def merge(
-    *, previous: Sequence[Condition], findings: Iterable[Finding], generation: int, now: str
+    *,
+    previous: Sequence[Condition],
+    findings: Iterable[Finding],
+    generation: int,
+    now: str,
+    dropped: Collection[str] = (),
 ) -> list[Condition]:
     """The conditions after `findings`: the transition time moves only when a status changes.
 
     One that is still to come becomes now, so that what waits for it waits no longer than a clock was wrong. Conditions
-    that no finding speaks of are kept as they are.
+    that no finding speaks of are kept as they are, but for those that do not apply to the object any more.
 
     Args:
         previous: the conditions of the object's status.
         findings: what holds now.
         generation: `metadata.generation` of the object that was looked at.
         now: the time, RFC 3339.
+        dropped: the types that do not apply any more.
     """
-    before = {condition.type: condition for condition in previous}
+    before = {condition.type: condition for condition in previous if condition.type not in dropped}
     for finding in findings:
         old = before.get(finding.type)
         is_same_status = old is not None and old.status == finding.status

@@ -104,6 +104,7 @@ async def publish_status(
     obj: Object,
     status: Model,
     findings: Sequence[Finding],
+    dropped: Collection[str] = (),
     alongside: Collection[str] = (),
     messages: bool = True,
     unchanged: bool = False,
@@ -114,6 +115,7 @@ async def publish_status(
         resource: the kind of `obj`.
         obj: the custom resource as read in this pass.
         status: the wanted status; its conditions and generation are filled in here.
+        dropped: types of conditions that do not apply to the object any more.
         alongside: fields that are written next to others only: when nothing else differs, they are no reason to write.
         messages: whether another message of a condition is a reason to write.
         unchanged: write only if nobody has changed the object since it was read.
@@ -124,7 +126,9 @@ async def publish_status(
     metadata = obj["metadata"]
     generation = int(metadata.get("generation", 0))
     previous = conditions_of(obj)
-    conditions = merge(previous=previous, findings=findings, generation=generation, now=context.now())
+    conditions = merge(
+        previous=previous, findings=findings, generation=generation, now=context.now(), dropped=dropped
+    )
     new_status = {
         **status.model_dump(by_alias=True, exclude_none=True, mode="json"),
         "observedGeneration": generation,

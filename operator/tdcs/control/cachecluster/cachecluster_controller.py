@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from pydantic import ValidationError
@@ -186,7 +186,11 @@ class CacheClusterController:
             self._exported(cluster, key.name),
         ]
         written = await self._publish(
-            obj, status, ready, *(condition for condition in more if condition is not None)
+            obj,
+            status,
+            ready,
+            *(condition for condition in more if condition is not None),
+            dropped=self._inapplicable(cluster.spec),
         )
         poll = self._context.settings.poll_seconds
         if draining:
@@ -382,7 +386,7 @@ class CacheClusterController:
 
     def _exported(self, cluster: CacheCluster, name: str) -> Finding | None:
         """Whether Alluxio knows of what is cached; None where it is not an export."""
-        if cluster.spec.engine == "Native" or stock_client.is_wanted(cluster.spec):
+        if not stock_client.has_export(cluster.spec):
             return None
         conditions = cluster.status.conditions if cluster.status else ()
         return exported(
@@ -395,18 +399,35 @@ class CacheClusterController:
             master=f"{names.master_name(cluster=name)}-0",
         )
 
+    def _inapplicable(self, spec: CacheClusterSpec) -> frozenset[str]:
+        """Conditions that say nothing of such a cache, and would stay as they were when it became one."""
+        applies = {
+            names.EXPORTED: stock_client.has_export(spec),
+            names.TRUSTED: self._context.certificates is not None,
+            names.NETWORK_ISOLATED: self._context.settings.network_probe,
+        }
+        return frozenset(type_ for type_, does in applies.items() if not does)
+
     def _fuse(self, cluster: str, spec: CacheClusterSpec) -> FuseView:
         if not stock_client.is_wanted(spec):
             return FuseView()
         place = (self._context.settings.namespace, names.fuse_name(cluster=cluster))
         return stock_client.view_of(self._context.stores.daemon_sets.get(place))
 
-    async def _publish(self, obj: Object, status: CacheClusterStatus, ready: Finding, *more: Finding) -> bool:
+    async def _publish(
+        self,
+        obj: Object,
+        status: CacheClusterStatus,
+        ready: Finding,
+        *more: Finding,
+        dropped: Collection[str] = (),
+    ) -> bool:
         after = await publish_status(
             context=self._context,
             resource=CACHE_CLUSTERS,
             obj=obj,
             status=status.model_copy(update={"message": shorten(ready.message)}),
             findings=[ready, *more],
+            dropped=dropped,
         )
         return after is not obj

@@ -25,6 +25,11 @@ def is_wanted(spec: CacheClusterSpec) -> bool:
     return spec.profile == "Stock"
 
 
+def has_export(spec: CacheClusterSpec) -> bool:
+    """Whether Alluxio is told of what agents have cached."""
+    return spec.engine != "Native" and not is_wanted(spec)
+
+
 def view_of(live: Mapping[str, Any] | None) -> FuseView:
     """What is known of the clients that are wanted, by their DaemonSet."""
     status = (live or {}).get("status") or {}

@@ -1,6 +1,7 @@
 """A cache cluster frees the disks of the nodes that it leaves."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from tests.support.twins.engine import MemoryEngine
@@ -270,6 +271,25 @@ async def test_a_dead_master_of_alluxios_is_told_and_takes_nothing_from_the_cach
         message = cluster.condition(names.EXPORTED, "default", resource=CACHE_CLUSTERS)["message"]
         assert "part of the 1 files" in message
         assert condition(names.READY)[0] == "True"
+
+
+async def test_a_cache_that_exports_nothing_any_more_does_not_go_on_saying_that_it_does() -> None:
+    async with one_node() as cluster:
+        cluster.export(ExportView(paths=1, most=1000, share=999, heap_bytes=1 << 28))
+        await cluster.create_cache()
+
+        def exported() -> dict[str, Any]:
+            return cluster.condition(names.EXPORTED, "default", resource=CACHE_CLUSTERS)
+
+        async def change_profile(profile: str) -> None:
+            patch = {"spec": {"profile": profile}}
+            await cluster.server.merge(CACHE_CLUSTERS, name="default", namespace="tdcs-system", patch=patch)
+
+        await cluster.until(lambda: bool(exported()))
+        await change_profile("Stock")
+        await cluster.until(lambda: not exported())
+        await change_profile("Tuned")
+        await cluster.until(lambda: bool(exported()))
 
 
 async def test_a_cache_without_alluxio_says_nothing_of_exports() -> None:
