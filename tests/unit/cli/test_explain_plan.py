@@ -61,6 +61,16 @@ def test_a_measured_mini_batch_stands_next_to_the_expected_one() -> None:
     assert "It took 0.55 s a mini-batch, 1.10 times what the plan expects" in text
 
 
+def test_a_run_that_flushes_is_compared_with_what_the_plan_expects_of_flushes() -> None:
+    message = '{"secondsPerMiniBatch": 0.9, "flushedMicroBatches": 4}'
+    text = explained(planned([1, 1, 1], [LINK]), "a", "b", "c", message=message)
+    assert "0.5 s with a full pipeline, about 0.75 s in mode flush with 4 micro-batches" in text
+    assert "It took 0.9 s a mini-batch, 1.20 times" in text
+    # Data parallel has no pipeline to fill.
+    alone = explained(planned([3], [LINK]), "a", "b", "c", message=message)
+    assert "It took 0.9 s a mini-batch, 1.80 times what the plan expects." in alone
+
+
 def test_what_is_no_plan_says_nothing() -> None:
     for text in ("", "[]", "{}", '{"stages": [{"replicas": -1}]}', '{"stages": [3]}', "[" * 100_000):
         assert "planned as" not in explained(planned([1], [], text=text or "no json"), "a")

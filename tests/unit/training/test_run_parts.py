@@ -44,4 +44,8 @@ def test_a_pod_leaves_its_figure_and_no_other_machine_does(tmp_path: Path) -> No
     assert not (tmp_path / "message").exists()
     leave_message(0.25, environment={"KUBERNETES_SERVICE_HOST": "x"}, file=tmp_path / "message")
     assert json.loads((tmp_path / "message").read_text()) == {"secondsPerMiniBatch": 0.25}
-    leave_message(0.25, environment={"KUBERNETES_SERVICE_HOST": "x"}, file=tmp_path / "absent" / "message")
+    pod = {"KUBERNETES_SERVICE_HOST": "x"}
+    leave_message(0.25, flushed_micro_batches=8, environment=pod, file=tmp_path / "message")
+    flushed = json.loads((tmp_path / "message").read_text())
+    assert flushed == {"secondsPerMiniBatch": 0.25, "flushedMicroBatches": 8}
+    leave_message(0.25, environment=pod, file=tmp_path / "absent" / "message")

@@ -134,7 +134,12 @@ def _train(
                     "bottleneck": summary.bottleneck,
                 }
             )
-            leave_message(seconds * _profiled_share(pipeline.plan, options))
+            leave_message(
+                seconds * _profiled_share(pipeline.plan, options),
+                flushed_micro_batches=options.settings.micro_batches
+                if options.settings.mode == "flush"
+                else None,
+            )
         if any(pipeline.agree("stop", stop.is_set())) and done < end:
             say({"stopped": done})
             return exit_codes.STOPPED

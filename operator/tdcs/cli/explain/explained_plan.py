@@ -15,8 +15,8 @@ from tdcs.cli.explain.pod_place import PodPlace
 from tdcs.model.kube_objects import Object
 
 PLAN_VARIABLE = "TDCS_TRAIN_PLAN"
-MEASURED = "secondsPerMiniBatch"
-"""In the message of a container that has ended."""
+MEASURED, FLUSHED = "secondsPerMiniBatch", "flushedMicroBatches"
+"""In the message of a container that has ended; the second is there in mode flush only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,11 +58,25 @@ def plan_remarks(
     remarks = [f"It was planned as {kind}, {shape} workers{link}{expected}."]
     if nodes and all(nodes) and len(nodes) * per_pod >= sum(plan.replicas):
         remarks += _placement(plan, nodes, per_pod)
-    measured = _measured(pods)
-    if measured is not None and plan.expected_seconds:
-        times = measured / plan.expected_seconds
-        remarks.append(f"It took {measured:.4g} s a mini-batch, {times:.2f} times what the plan expects.")
+    message = _message(pods)
+    if message and plan.expected_seconds:
+        remarks.append(_comparison(plan, message))
     return remarks
+
+
+def _comparison(plan: Plan, message: Mapping[str, Any]) -> str:
+    """The measured time next to the expected one of the same mode: a flush fills and empties the pipeline."""
+    measured, micro_batches = _number(message, MEASURED), int(_number(message, FLUSHED))
+    expected, mode = plan.expected_seconds, ""
+    if micro_batches and len(plan.replicas) > 1:
+        expected *= (micro_batches + len(plan.replicas) - 1) / micro_batches
+        mode = (
+            f": {plan.expected_seconds:.4g} s with a full pipeline, about {expected:.4g} s in mode flush with "
+            f"{micro_batches} micro-batches"
+        )
+    return (
+        f"It took {measured:.4g} s a mini-batch, {measured / expected:.2f} times what the plan expects{mode}."
+    )
 
 
 def _placement(plan: Plan, nodes: Sequence[str], per_pod: int) -> list[str]:
@@ -112,15 +126,15 @@ def _listed(nodes: Sequence[str]) -> str:
     return each[0] if len(each) == 1 else f"{', '.join(each[:-1])} and {each[-1]}"
 
 
-def _measured(pods: Sequence[Object]) -> float | None:
-    """What the first worker that says something has measured."""
+def _message(pods: Sequence[Object]) -> Mapping[str, Any]:
+    """Of the first worker that has measured something."""
     for pod in pods:
         for container in (pod.get("status") or {}).get("containerStatuses") or ():
             for state in (container.get("state"), container.get("lastState")):
-                found = _number(_json(((state or {}).get("terminated") or {}).get("message")), MEASURED)
-                if found:
-                    return found
-    return None
+                message = _json(((state or {}).get("terminated") or {}).get("message"))
+                if _number(message, MEASURED):
+                    return message
+    return {}
 
 
 def _parsed(text: Any) -> Plan | None:
