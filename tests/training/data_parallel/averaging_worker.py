@@ -134,13 +134,23 @@ class Times:
         return self.now
 
 
-def tried(seconds: float) -> dict[str, object]:
+class Counting(PriorityAveraging):
+    """Counts the buckets that DistributedDataParallel gives to the hook."""
+
+    buckets = 0
+
+    def _hook(self, state: object, bucket: distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        self.buckets += 1
+        return super()._hook(state, bucket)
+
+
+def tried(seconds: float, group: distributed.ProcessGroup | None = None) -> dict[str, object]:
     """Losses of a trial of both ways, in which worker 0 finds that an iteration by priority takes so many seconds."""
     data = batches("convolutions", distributed.get_rank(), TRIED_STEPS)
     runs = []
     for is_plain in (True, False):
         torch.manual_seed(3)
-        model = DistributedDataParallel(convolutions())
+        model = DistributedDataParallel(convolutions(), process_group=group)
         updates = sgd(list(model.parameters()))
         if is_plain:
             losses = []
@@ -152,19 +162,21 @@ def tried(seconds: float) -> dict[str, object]:
                 losses.append(float(loss.detach()))
             runs.append(losses)
             continue
-        with PriorityAveraging(model, updates, slice_bytes=256) as averaging:
+        with Counting(model, updates, slice_bytes=256) as averaging:
             # Only worker 0 decides: what the others find is the contrary.
             rank_seconds = seconds if distributed.get_rank() == 0 else 1 / seconds
             averaging._trial = Trial(1, Times(averaging, rank_seconds))
-            losses, ways = [], []
+            losses, ways, hooked = [], [], []
             for inputs, labels in data:
                 loss = models.cross_entropy(model(inputs), labels)
                 ways.append(averaging.by_priority)
+                before = averaging.buckets
                 loss.backward()
+                hooked.append(averaging.buckets > before)
                 averaging.step()
                 losses.append(float(loss.detach()))
             runs.append(losses)
-    return {"plain": runs[0], "priority": runs[1], "ways": ways, "gain": averaging.gain}
+    return {"plain": runs[0], "priority": runs[1], "ways": ways, "hooked": hooked, "gain": averaging.gain}
 
 
 def main() -> None:
@@ -177,7 +189,7 @@ def main() -> None:
             difference = max(float((expected[name] - actual[name]).abs().max()) for name in expected)
             print(json.dumps({"plain": plain, "priority": losses, "difference": difference}), flush=True)
     for seconds in (0.5, 2.0):
-        print(json.dumps(tried(seconds)), flush=True)
+        print(json.dumps(tried(seconds, distributed.new_group() if seconds > 1 else None)), flush=True)
     print(json.dumps(urgent_first()), flush=True)
     distributed.destroy_process_group()
 
@@ -187,10 +199,16 @@ def refused() -> dict[str, str]:
     messages = {}
     inner = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     unused = DistributedDataParallel(inner, find_unused_parameters=True)
-    try:
-        PriorityAveraging(unused, sgd(list(inner.parameters())))
-    except InputError as error:
-        messages["unused"] = str(error)
+    static = DistributedDataParallel(copy.deepcopy(inner), static_graph=True)
+    first = distributed.new_group([0])
+    models_by_name = {"unused": unused, "static": static}
+    if distributed.get_rank() == 0:
+        models_by_name["part"] = DistributedDataParallel(copy.deepcopy(inner), process_group=first)
+    for name, module in models_by_name.items():
+        try:
+            PriorityAveraging(module, sgd(list(module.parameters())))
+        except InputError as error:
+            messages[name] = str(error)
     model = DistributedDataParallel(copy.deepcopy(inner))
     try:
         with PriorityAveraging(model, sgd(list(model.parameters())), trial_steps=0) as averaging:

@@ -29,6 +29,8 @@ def test_losses_are_those_of_plain_data_parallel_and_what_waits_goes_by_its_firs
                 assert run["priority"] == pytest.approx(run["plain"], abs=1e-5)
                 assert run["gain"] == gain
                 assert run["ways"] == turns + [gain > 1] * 4
+                # Where plain averaging is faster, the model goes on as if it had never had a hook.
+                assert run["hooked"] == [True] * len(turns) + [gain > 1] * 4
             # Backward makes the gradients of the last layer first; what waits goes by first use.
             offered, groups = order["offered"], order["groups"]
             assert isinstance(offered, list)
@@ -45,6 +47,8 @@ def test_what_cannot_work_is_refused_and_a_killed_worker_ends_the_others_with_a_
         assert job.end(within=100) == [2, 9], [worker.errors for worker in job.workers]
         (messages,) = job.workers[0].results()
         assert "find_unused_parameters=True: gradients by priority" in str(messages["unused"])
+        assert "static_graph=True: gradients by priority" in str(messages["static"])
+        assert "has a process group of 1 of 2 workers" in str(messages["part"])
         assert "is used between backward and step" in str(messages["clipped"])
         assert "error: averaging gradients failed" in job.workers[0].errors
 

@@ -11,7 +11,7 @@ On fast links slices can cost more than the order gains: both ways are tried in 
 import dataclasses
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.distributed as distributed
@@ -156,7 +156,7 @@ class PriorityAveraging:
         for group in self._groups:
             self._apply(group)
 
-    def __enter__(self) -> "PriorityAveraging":
+    def __enter__(self) -> Self:
         self._use.__enter__()
         return self
 
@@ -282,6 +282,17 @@ def _refuse(model: DistributedDataParallel) -> None:
         raise ModelError(
             "find_unused_parameters=True: gradients by priority need one of every parameter in every step; freeze or "
             "remove what is not used, and leave the option out"
+        )
+    if model.static_graph:
+        raise ModelError(
+            "static_graph=True: gradients by priority take each bucket as backward makes it, and a static graph keeps "
+            "them back in its first iteration; leave the option out"
+        )
+    members, workers = distributed.get_world_size(model.process_group), distributed.get_world_size()
+    if members != workers:
+        raise ModelError(
+            f"the model has a process group of {members} of {workers} workers: gradients by priority average over all "
+            "workers; leave process_group out, or use DistributedDataParallel alone"
         )
     if off_cpu := [name for name, value in model.module.named_parameters() if value.device.type != "cpu"]:
         raise ModelError(
