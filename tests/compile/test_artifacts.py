@@ -156,7 +156,7 @@ def test_a_node_can_be_limited_to_an_older_target(monkeypatch: pytest.MonkeyPatc
 def damaged_copies(source: Path, folder: Path, count: int) -> Iterator[tuple[str, Path]]:
     """Copies of an artifact, each with one random fault in one random file."""
     choose = random.Random(5)
-    names = sorted(path.name for path in source.iterdir())
+    names = sorted(path.name for path in source.iterdir() if path.suffix != ".txt")  # which nothing runs
     for number in range(count):
         copy = folder / str(number)
         shutil.copytree(source, copy)
@@ -341,7 +341,7 @@ def test_two_writers_at_once_end_well(made: Path, tmp_path: Path) -> None:
     assert [writer.returncode for writer in writers] == [0, 0], outputs
     (place,) = (tmp_path / "out").iterdir()
     assert artifacts.load(tmp_path / "out", model="mlp").run(INPUTS)
-    assert len(list(place.iterdir())) == 3
+    assert len(list(place.iterdir())) == 4  # manifest, library, weights, generated source
 
 
 def test_a_writer_that_is_killed_leaves_no_artifact_and_the_next_one_makes_it(

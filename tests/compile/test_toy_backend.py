@@ -56,6 +56,16 @@ def test_a_package_adds_a_backend_that_computes_its_part(environment: dict[str, 
         "mul_relu",
     ]
     assert manifest["host"] == ["exp"]
+    shown = run(environment, "-m", "tdcs_train.cli", "source", json.loads(done.stdout)["location"])
+    assert shown.returncode == 0, shown.stderr
+    for part in (
+        "==== order of calls ====",
+        "of the back end toy ====",
+        "static int ",
+        "LLVM IR ====",
+        "define ",
+    ):
+        assert part in shown.stdout
     script = (
         "import numpy as np\nfrom tdcs_train import artifacts\n"
         "a, b = np.random.default_rng(0).standard_normal((2, 2, 6)).astype(np.float32)\n"

@@ -17,6 +17,7 @@ COMMANDS = {
     "plan": ("tdcs_train.cli.plan", "Plan the parallelism of a profiled model."),
     "profile": ("tdcs_train.cli.profile", "Measure a model layer by layer."),
     "run": ("tdcs_train.cli.run", "Train a model as its plan says, from the variables to the exit code."),
+    "source": ("tdcs_train.cli.source", "Print the generated code of an artifact."),
     "targets": ("tdcs_train.cli.targets", "Show what models can be compiled for, and what this node is."),
     "triton": ("tdcs_train.cli.triton", "Keep the kernels that Triton has compiled for a GPU."),
 }

@@ -26,6 +26,7 @@ from tdcs_train.artifacts.manifest import (
     sealed,
 )
 from tdcs_train.artifacts.node import this_node, tvm_version
+from tdcs_train.artifacts.source import source_name
 from tdcs_train.artifacts.store import open_store
 from tdcs_train.artifacts.targets import Target, find_target
 from tdcs_train.backends.backend import Backend
@@ -115,9 +116,13 @@ def compile_model(
     if tune is not None:
         tuning.check(processor)
         options["tune"] = tune
-    key = artifact_key(
-        model=model.digest, target=target, backends=specs, tvm=version, tools=tools, options=options
+        if records is not None:
+            origin = tuning.Origin(model=model.digest, target=target, tvm=version)
+            options["records"] = tuning.digest_of(tuning.read_records(records, origin=origin))
+    key_of = functools.partial(
+        artifact_key, model=model.digest, target=target, backends=specs, tvm=version, tools=tools
     )
+    key = key_of(options=options)
     inputs = inputs_for(check, processor) if check is not None else None
     if inputs is None and (existing_manifest := store.find(key)) is not None:
         return Outcome(
@@ -149,7 +154,10 @@ def compile_model(
                 if speeds.gain >= 1:
                     manifest, files = candidate
                 else:
-                    opened = untuned
+                    # Under a key of its own: the next command with this budget tunes again.
+                    opened, options = untuned, {**options, "kept": "untuned"}
+                    key = key_of(options=options)
+                    manifest = msgspec.structs.replace(manifest, key=key, options=options)
                 written = found.best(Path(scratch, "records"))
                 spec = file_spec(written, "records", ".json")
                 files = {**files, spec.name: written}
@@ -231,7 +239,8 @@ def _build(
     parts = partition(module, backends=backends, weights=len(weights))
     watch.lap("partition")
     library, parameters = scratch / "model.so", scratch / "weights"
-    write_library(library, partition=parts, processor=processor, backends=backends, tuned=tuned)
+    text = write_library(library, partition=parts, processor=processor, backends=backends, tuned=tuned)
+    (source := scratch / "source").write_text(text)
     watch.lap("build")
     try:
         save_file(weights, parameters)
@@ -280,7 +289,12 @@ def _build(
         parameters=parameters_spec,
         **fixed,
     )
-    return sealed(manifest), {library_spec.name: library, parameters_spec.name: parameters}
+    files = {
+        library_spec.name: library,
+        parameters_spec.name: parameters,
+        source_name(library_spec.name): source,
+    }
+    return sealed(manifest), files
 
 
 def _check_space(scratch: Path, weights: int) -> None:

@@ -10,6 +10,7 @@ from tvm import relax
 from tdcs_train.artifacts.targets import Target
 from tdcs_train.backends.backend import Backend
 from tdcs_train.compile.partition import Partition
+from tdcs_train.compile.source_text import source_text
 from tdcs_train.compile.toolchain import COMPILER, compiler_version
 from tdcs_train.errors import InputError
 
@@ -29,8 +30,8 @@ def write_library(
     processor: Target,
     backends: Sequence[Backend],
     tuned: AbstractContextManager[object] | None = None,
-) -> None:
-    """Compile a partitioned module into one shared library.
+) -> str:
+    """Compile a partitioned module into one shared library; its source as TVM and the back ends wrote it.
 
     Args:
         tuned: a database of tuned schedules, which are used for the parts that it has.
@@ -72,3 +73,4 @@ def write_library(
         raise InputError(
             f"the library{origin} cannot be compiled or linked: {(lines or [str(error)])[-1][:300]}{remedy}"
         ) from error
+    return source_text(built, partition)

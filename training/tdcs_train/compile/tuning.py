@@ -5,20 +5,24 @@ them, and so does one after a tuning that was interrupted. The best ones are a f
 """
 
 import fcntl
+import hashlib
 import os
+import shutil
 import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
 from tdcs_train.artifacts.manifest import FileSpec, Manifest, TuningSpec
 from tdcs_train.artifacts.node import this_node
@@ -33,6 +37,9 @@ WORKLOADS, TRIALS = "database_workload.json", "database_tuning_record.json"
 """The files of TVM's database."""
 FAILED = 1e9
 """Seconds that stand for a trial that did not run."""
+REMEDY = "give the file records-*.json of an artifact of this model"
+TITLES = {"model": "model", "target": "target", "tvm": "version of TVM"}
+"""Of the fields of an origin."""
 ROUNDS = 7
 """In which tuned and untuned code are measured in turns."""
 
@@ -44,6 +51,25 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     shapes: dict[str, tuple[int, ...]]
     target: str
     backends: tuple[str, ...]
+
+
+class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What records are of: they are of no use to another model, target or version of TVM."""
+
+    model: str
+    target: str
+    tvm: str
+
+
+Part = Annotated[int, Meta(ge=0)]
+
+
+class Records(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The file of records of an artifact: lines of TVM's database, and what they are of."""
+
+    origin: Origin
+    workloads: tuple[tuple[str, str], ...]
+    records: tuple[tuple[Part, tuple[Any, tuple[float, ...] | None, Any, Any]], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +118,7 @@ class Found:
     """What a search has found, in a folder."""
 
     folder: Path
+    origin: Origin
     earlier: int
     new: int
 
@@ -103,9 +130,10 @@ class Found:
 
     def best(self, path: Path) -> Path:
         """Write the best record of each part to a file."""
-        workloads = [msgspec.json.decode(line) for line in _lines(self.folder / WORKLOADS)]
-        records = list(best_of([msgspec.json.decode(line) for line in _lines(self.folder / TRIALS)]).values())
-        path.write_bytes(msgspec.json.encode({"workloads": workloads, "records": records}))
+        workloads = tuple(msgspec.json.decode(line) for line in _lines(self.folder / WORKLOADS))
+        records = best_of([msgspec.json.decode(line) for line in _lines(self.folder / TRIALS)]).values()
+        document = Records(origin=self.origin, workloads=workloads, records=tuple(records))
+        path.write_bytes(msgspec.json.encode(document))
         return path
 
     def spec(self, speeds: Speeds, *, minutes: float, records: FileSpec) -> TuningSpec:
@@ -144,13 +172,14 @@ def searched(
     """
     manifest = untuned.manifest
     check_shapes(manifest)
+    origin = Origin(model=manifest.model.digest, target=subject.target, tvm=manifest.tvm)
     folder = cache_folder() / "tuning"
     with _locked(folder):
         place = folder / f"{manifest.model.digest[:16]}-{subject.target}-tvm-{manifest.tvm}"
         place.mkdir(exist_ok=True)
         _mend(place)
         if records is not None and not trials(place):
-            take_in(records, place)
+            take_in(records, place, origin=origin)
         earlier = trials(place)
         new = tune(subject, folder=place, seconds=60 * minutes)
         if not best_of(msgspec.json.decode(line) for line in _lines(place / TRIALS)):
@@ -158,24 +187,61 @@ def searched(
                 f"the {60 * minutes:g} s of --tune were over before the first trial that ran: nothing was written. "
                 "Give it more minutes"
             )
-        yield Found(folder=place, earlier=earlier, new=new)
+        yield Found(folder=place, origin=origin, earlier=earlier, new=new)
 
 
-def take_in(records: Path, folder: Path) -> None:
+def take_in(records: Path, folder: Path, *, origin: Origin) -> None:
     """Begin with the records of an artifact.
 
     Raises:
-        InputError: The file has none.
+        InputError: The file has none, was damaged, or is of another model, target or version of TVM.
+    """
+    from tvm.s_tir import meta_schedule as ms
+
+    document = read_records(records, origin=origin)
+    with tempfile.TemporaryDirectory(prefix="tdcs-train-") as name:
+        scratch = Path(name)
+        for file, lines in ((WORKLOADS, document.workloads), (TRIALS, document.records)):
+            (scratch / file).write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+        try:
+            ms.database.JSONDatabase(work_dir=name).get_all_tuning_records()
+        except Exception as error:  # of many kinds, from TVM's Python and C++ code
+            reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
+            raise InputError(
+                f"{records} was damaged: TVM {origin.tvm} cannot read its records ({reason[:200]}); {REMEDY}"
+            ) from error
+        for file in (WORKLOADS, TRIALS):
+            shutil.copyfile(scratch / file, folder / file)
+
+
+def read_records(path: Path, *, origin: Origin) -> Records:
+    """The file of records of an artifact.
+
+    Raises:
+        InputError: It has none, or those of another model, target or version of TVM.
     """
     try:
-        document = msgspec.json.decode(records.read_bytes(), type=dict[str, list[Any]])
-        parts, rows = document["workloads"], document["records"]
-    except (OSError, KeyError, msgspec.MsgspecError) as error:
-        raise InputError(
-            f"{records} has no records of tuning ({error}): give the file records-*.json of an artifact"
-        ) from error
-    for name, lines in ((WORKLOADS, parts), (TRIALS, rows)):
-        (folder / name).write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+        document = msgspec.json.decode(path.read_bytes(), type=Records)
+    except (OSError, UnicodeDecodeError, msgspec.MsgspecError) as error:
+        raise InputError(f"{path} has no records of tuning ({error}): {REMEDY}") from error
+    for name in Origin.__struct_fields__:
+        recorded, expected = getattr(document.origin, name), getattr(origin, name)
+        if recorded != expected:
+            raise InputError(
+                f"{path} has records of another {TITLES[name]}: {recorded[:16]}, and not {expected[:16]}; {REMEDY}, "
+                "or leave --records out"
+            )
+    for number, (part, (_, seconds, _, _)) in enumerate(document.records):
+        if part >= len(document.workloads) or any(second <= 0 for second in seconds or ()):
+            raise InputError(
+                f"{path} was damaged: its record {number} has no part of the model, or no time; {REMEDY}"
+            )
+    return document
+
+
+def digest_of(records: Records) -> str:
+    """For the key of an artifact."""
+    return hashlib.sha256(msgspec.json.encode(records)).hexdigest()
 
 
 @contextmanager

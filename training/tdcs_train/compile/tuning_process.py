@@ -28,6 +28,7 @@ from tdcs_train.compile import library
 from tdcs_train.compile.model_file import read_model
 from tdcs_train.compile.model_import import import_model
 from tdcs_train.compile.partition import partition
+from tdcs_train.compile.promise import promise
 from tdcs_train.compile.simplify import lift_weights, simplify
 from tdcs_train.compile.tuning import READY, Subject
 
@@ -61,8 +62,8 @@ class Part:
 
     @property
     def promise(self) -> float:
-        """How much more trials may gain: much where a part takes long and was seldom tried."""
-        return -1.0 if self._ended else self._weight * self._best / (1 + self._visits)
+        """How much more trials may gain; less than 0 where no schedule is left to try."""
+        return -1.0 if self._ended else promise(weight=self._weight, best=self._best, visits=self._visits)
 
     def visit(self) -> None:
         """Some trials; each is in the database when the next one begins."""
