@@ -71,7 +71,15 @@ class Columns:
                 ("block_slots", "H"),
             )
         }
-        self._ends = {"folders": 0, "names": 0}
+        # By names of their own: each is used once for each of millions of files.
+        self._names, self._tags, self._file_ids = (self._text[name] for name in ("names", "tags", "file_ids"))
+        self._name_ends, self._lengths, self._block_ends = (
+            self._numbers[name] for name in ("name_ends", "lengths", "block_ends")
+        )
+        self._block_ids, self._block_lengths, self._block_slots = (
+            self._numbers[name] for name in ("block_ids", "block_lengths", "block_slots")
+        )
+        self._folders_end = self._names_end = 0
         self._blocks = self._blocks_before = 0
         self._held = 0
         self.sums: Final = Sums()
@@ -87,38 +95,39 @@ class Columns:
     def folder(self, path: bytes, *, first: int) -> None:
         """A further folder, and the number of its first file."""
         self._text["folders"] += path
-        self._ends["folders"] += len(path)
-        self._numbers["folder_ends"].append(self._ends["folders"])
+        self._folders_end += len(path)
+        self._numbers["folder_ends"].append(self._folders_end)
         self._numbers["folder_files"].append(first)
         if path:
             self.sums.folders += folder_count(len(path))
 
     def file(self, name: bytes, length: int, tag: bytes, file_id: bytes) -> None:
         """A further file of the last folder; its blocks follow, and `end_file`."""
-        self._text["names"] += name
-        self._ends["names"] += len(name)
-        self._numbers["name_ends"].append(self._ends["names"])
-        self._numbers["lengths"].append(length)
-        self._text["tags"] += tag.ljust(self._tag_width, b"\0")
-        self._text["file_ids"] += file_id
+        self._names += name
+        self._names_end += len(name)
+        self._name_ends.append(self._names_end)
+        self._lengths.append(length)
+        self._tags += tag.ljust(self._tag_width, b"\0")
+        self._file_ids += file_id
         self.sums.files += 1
         self.sums.counted += 1 if length <= BLOCK_SIZE else block_count(length)
 
     def block(self, block_id: int, length: int, slot: int) -> None:
-        self._numbers["block_ids"].append(block_id)
-        self._numbers["block_lengths"].append(length)
-        self._numbers["block_slots"].append(slot)
+        self._block_ids.append(block_id)
+        self._block_lengths.append(length)
+        self._block_slots.append(slot)
         sums = self.sums
         sums.slot_bytes[slot] += length
         if self._blocks == self._blocks_before:
             sums.slot_files[slot] += 1
-        sums.largest_block = max(sums.largest_block, length)
+        if length > sums.largest_block:
+            sums.largest_block = length
         self._blocks += 1
 
     def end_file(self) -> None:
         if self._blocks == self._blocks_before:
             self.sums.slot_files[0] += 1  # as in `Manifest.totals`
-        self._numbers["block_ends"].append(self._blocks)
+        self._block_ends.append(self._blocks)
         self._blocks_before = self.sums.blocks = self._blocks
         self._held += 1
         if self._held >= _FILES_HELD:
