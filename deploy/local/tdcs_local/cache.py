@@ -20,7 +20,8 @@ from filelock import FileLock, Timeout
 from tdcs_local.errors import LocalError
 from tdcs_local.paths import cache_root
 
-KEPT_VERSIONS = 3
+KEPT_VERSIONS = 4
+"""As many as there are releases of Kubernetes to test with, so that none is built again in a round of all."""
 KEY_LENGTH = 16
 
 

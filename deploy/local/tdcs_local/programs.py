@@ -17,7 +17,8 @@ from tdcs_local.errors import LocalError
 from tdcs_local.paths import LOCAL, log_file
 from tdcs_local.progress import Reporter, Step
 
-KUBERNETES_VERSION = "v1.34.4"
+KUBERNETES_VARIABLE = "TDCS_KUBERNETES"
+"""Names the release of Kubernetes that is built and run, "1.33", where it is not the default one."""
 OLDEST_GO = (1, 26)
 """The compiler that all of ``deploy/local/go/*/go.mod`` are content with (etcd asks for the newest)."""
 OLDEST_GO_TEXT = ".".join(map(str, OLDEST_GO))
@@ -30,16 +31,52 @@ def go_folder(name: str) -> Path:
     return LOCAL / "go" / name
 
 
+def kubernetes_gomod(*, env: Mapping[str, str] = os.environ) -> Path:
+    """The go.mod with the release of Kubernetes that the environment asks for, from the folder of its Go module.
+
+    Raises :class:`LocalError` for a release that is not pinned in ``deploy/local/go/kubernetes``.
+    """
+    folder = go_folder("kubernetes")
+    release = env.get(KUBERNETES_VARIABLE, "")
+    gomod = folder / "go.mod"
+    default = ".".join(_kubernetes_version(gomod).removeprefix("v").split(".")[:2])
+    if release in {"", default}:
+        return gomod
+    pinned = {path.stem: path for path in sorted((folder / "versions").glob("*.mod"))}
+    if release not in pinned:
+        raise LocalError(
+            what=f"Kubernetes {release} cannot be built",
+            why=f"the environment variable {KUBERNETES_VARIABLE} names it, and no go.mod here pins it",
+            remedy=f"name one of {', '.join(sorted([default, *pinned]))}, or unset {KUBERNETES_VARIABLE}",
+        )
+    return pinned[release]
+
+
+def _kubernetes_version(gomod: Path) -> str:
+    return _match(r"^\s*k8s\.io/kubernetes (v\S+)$", gomod.read_text())
+
+
+def _match(pattern: str, text: str) -> str:
+    match = re.search(pattern, text, re.MULTILINE)
+    return match.group(1) if match else ""
+
+
+_KUBERNETES_GOMOD = kubernetes_gomod()
+KUBERNETES_VERSION = _kubernetes_version(_KUBERNETES_GOMOD)
+
+
 @dataclass(frozen=True, kw_only=True)
 class GoProgram:
     """A pinned Go module below ``deploy/local/go`` and what to build of it.
 
-    ``packages`` maps an import path to the name of the program; ``links`` are further names of a program.
+    ``packages`` maps an import path to the name of the program; ``links`` are further names of a program;
+    ``gomod`` is the file that pins the modules, when it is not the folder's ``go.mod``.
     """
 
     name: str
     packages: Mapping[str, str]
     links: Mapping[str, str] = field(default_factory=dict)
+    gomod: Path | None = None
     tags: str = ""
     ldflags: str = "-s -w"
 
@@ -47,8 +84,13 @@ class GoProgram:
     def folder(self) -> Path:
         return go_folder(self.name)
 
+    @property
+    def pins(self) -> Path:
+        return self.gomod or self.folder / "go.mod"
+
     def key(self) -> str:
-        files = [f for f in self.folder.rglob("*") if f.suffix in {".go", ".mod", ".sum"}]
+        gomod = self.pins
+        files = [*self.folder.rglob("*.go"), *(f for f in (gomod, gomod.with_suffix(".sum")) if f.exists())]
         recipe = [
             repr(sorted(self.packages.items())),
             repr(sorted(self.links.items())),
@@ -59,7 +101,7 @@ class GoProgram:
 
     def build(self, scratch: Path, log: Path, step: Step) -> None:
         require_go(self.name)
-        command = ["go", "build", "-v", "-trimpath"]
+        command = ["go", "build", "-v", "-trimpath", f"-modfile={self.pins}"]
         if self.tags:
             command += ["-tags", self.tags]
         command += ["-ldflags", self.ldflags, "-o", f"{scratch}/", *self.packages]
@@ -75,7 +117,7 @@ class GoProgram:
             "what is compiled already stays in Go's build cache",
         )
         for package, program in self.packages.items():
-            built = scratch / go_program_name(package, module=_module(self.folder / "go.mod"))
+            built = scratch / go_program_name(package, module=_module(self.pins))
             if built.name != program:
                 built.rename(scratch / program)
         for link, program in self.links.items():
@@ -218,6 +260,7 @@ _PROGRAMS: tuple[Program, ...] = (
         },
         links=dict.fromkeys(("kube-apiserver", "kube-controller-manager", "kube-scheduler"), "control-plane"),
         tags="selinux,notest,grpcnotrace",
+        gomod=_KUBERNETES_GOMOD,
         ldflags=_version_flags(),
     ),
     GoProgram(
@@ -346,11 +389,6 @@ def go_program_name(package: str, *, module: str) -> str:
 
 def _module(gomod: Path) -> str:
     return _match(r"^module (\S+)$", gomod.read_text())
-
-
-def _match(pattern: str, text: str) -> str:
-    match = re.search(pattern, text, re.MULTILINE)
-    return match.group(1) if match else ""
 
 
 def _lines(log: Path) -> int:

@@ -96,5 +96,34 @@ def test_the_kubernetes_programs_carry_the_version_that_the_cluster_has() -> Non
     program = programs.PROGRAMS["kubernetes"]
     assert isinstance(program, programs.GoProgram)
     assert f"gitVersion={programs.KUBERNETES_VERSION}" in program.ldflags
-    pinned = (program.folder / "go.mod").read_text()
-    assert f"k8s.io/kubernetes {programs.KUBERNETES_VERSION}\n" in pinned
+    assert f"k8s.io/kubernetes {programs.KUBERNETES_VERSION}\n" in program.pins.read_text()
+
+
+KUBERNETES = LOCAL / "go" / "kubernetes"
+
+
+@pytest.mark.parametrize("gomod", [KUBERNETES / "go.mod", *sorted((KUBERNETES / "versions").glob("*.mod"))])
+def test_a_release_of_kubernetes_has_all_of_its_modules_pinned_alike(gomod: Path) -> None:
+    text = gomod.read_text()
+    (version,) = re.findall(r"^\s*k8s\.io/kubernetes (v1\.\d+\.\d+)$", text, re.MULTILINE)
+    staged = dict(re.findall(r"^\s*(k8s\.io/\S+) => \1 (\S+)$", text, re.MULTILINE))
+    assert len(staged) > 25
+    assert set(staged.values()) == {version.replace("v1.", "v0.")}
+    assert gomod.with_suffix(".sum").is_file()
+    if gomod.parent.name == "versions":
+        assert version.startswith(f"v{gomod.stem}.")
+
+
+def test_the_environment_chooses_among_the_pinned_releases_of_kubernetes() -> None:
+    default = KUBERNETES / "go.mod"
+    assert programs.kubernetes_gomod(env={}) == default
+    minor = ".".join(programs.KUBERNETES_VERSION.removeprefix("v").split(".")[:2])
+    assert programs.kubernetes_gomod(env={"TDCS_KUBERNETES": minor}).is_file()
+    assert programs.kubernetes_gomod(env={"TDCS_KUBERNETES": "1.33"}) == KUBERNETES / "versions" / "1.33.mod"
+    with pytest.raises(LocalError) as refusal:
+        programs.kubernetes_gomod(env={"TDCS_KUBERNETES": "1.30"})
+    assert str(refusal.value).splitlines() == [
+        "Kubernetes 1.30 cannot be built",
+        "  the environment variable TDCS_KUBERNETES names it, and no go.mod here pins it",
+        "  try: name one of 1.33, 1.34, 1.36, 1.37, or unset TDCS_KUBERNETES",
+    ]

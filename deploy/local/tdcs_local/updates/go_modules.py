@@ -11,7 +11,7 @@ from tdcs_local.updates.breaking_notes import breaking_notes
 from tdcs_local.updates.update import Update
 from tdcs_local.updates.versions import newest, release
 
-HELD = "its version is also KUBERNETES_VERSION in tdcs_local/programs.py and in replace directives"
+HELD = "its version is also in replace directives"
 _ENVIRONMENT = {"GOFLAGS": "-mod=mod"}
 _REQUIRE = re.compile(r"^(?:require )?\s*(\S+\.\S+/\S+) (v\S+)\s*$")
 
