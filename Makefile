@@ -1,6 +1,6 @@
 # Every target installs what it lacks. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help dashboard-docs mutants queue-walks served-modules attacks autoscaling chaos chaos-processes power-cuts ecosystem package sbom docs venv up down images install uninstall status doctor demo test quick rights lint types contracts unit processes training compile controlplane engine e2e experiment experiment-docs walks crds lock simulation-docs simulation-quick training-docs update version
+.PHONY: help dashboard-docs mutants queue-walks served-modules attacks autoscaling chaos chaos-processes power-cuts ecosystem package sbom docs site venv up down images install uninstall status doctor demo test quick rights lint types contracts unit processes training compile controlplane engine e2e experiment experiment-docs walks crds lock simulation-docs simulation-quick training-docs update version
 
 PYTHON ?= python3
 VENV   := .venv
@@ -138,6 +138,9 @@ sbom: venv ## what is in the images, as CycloneDX, into .local/sbom: Debian's pa
 
 docs: venv ## build the documentation into .local/docs
 	@$(BIN)/sphinx-build -q -W --keep-going -b html docs .local/docs && echo "open .local/docs/index.html"
+
+site: venv ## build the documentation of every release (tags vX.Y.Z) and of this checkout into .local/site, with a list of versions
+	@$(BIN)/python docs/build_site.py .local/site
 
 # Each lock is bounded by the one before it, so that environments agree on versions.
 UV_COMPILE = $(BIN)/uv pip compile -q --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-package tdcs-train \

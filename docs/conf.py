@@ -1,5 +1,7 @@
 """Sphinx configuration; `make docs` builds the pages, with every warning an error."""
 
+import os
+
 import click
 
 from tdcs.cli.main import main
@@ -19,3 +21,18 @@ myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 # Pages link to files of the repository, which are not pages; a person reads both in the same checkout.
 suppress_warnings = ["myst.xref_missing"]
+
+# docs/build_site.py builds a folder for each version and names them here: that of these pages, then all of them.
+shown_version, *versions = os.environ.get("TDCS_DOCS_VERSIONS", "main").split()
+html_context = {"shown_version": shown_version, "versions": versions}
+templates_path = ["templates"]
+html_sidebars = {
+    "**": [
+        "sidebar/brand.html",
+        "sidebar/search.html",
+        "sidebar/scroll-start.html",
+        "versions.html",
+        "sidebar/navigation.html",
+        "sidebar/scroll-end.html",
+    ]
+}
