@@ -141,6 +141,9 @@ KEPT_BY_TWIN = "KeptByTwin"
 LISTING_WAITS = "ListingWaits"
 """A source waits to be listed until others have been."""
 
+LOAD_FAILED = "LoadFailed"
+"""Data that is to be loaded does not come just now, and is tried again; a Preload with it may have failed."""
+
 MASTER_AWAY = "MasterAway"
 """Alluxio's master does not answer, for longer than its restart takes: only Alluxio's own clients need it."""
 
@@ -277,7 +280,7 @@ WARNINGS = HOLDING_UP_PODS | frozenset(
         "KeysRevoked",
         "KeysUnchecked",
         "LimitExceeded",
-        "LoadFailed",
+        LOAD_FAILED,
         "MountConflict",
         "MountLost",
         "NameTaken",

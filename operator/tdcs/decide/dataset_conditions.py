@@ -14,6 +14,7 @@ from tdcs.api.conditions import (
     EXPIRED,
     FILES_FAILED,
     LISTING_WAITS,
+    LOAD_FAILED,
     NO_CACHE_NODE,
     NOT_ALL_FITS,
     PRELOAD_DISABLED,
@@ -189,7 +190,7 @@ def loading(
     """
     reason, text = "Loading", f"{so_far(progress)}{_away(absent)}"
     if cause:
-        reason, text = "LoadFailed", f"{text}; it is tried again: {cause}"
+        reason, text = LOAD_FAILED, f"{text}; it is tried again: {cause}"
     elif was_loaded or was_ready:
         reason = RELOADING
         text = f"its nodes, its source or its share of the cache have changed, and some of it is loaded again: {text}"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tdcs.api import names
-from tdcs.api.conditions import NO_CACHE_NODE, Finding, finding, shorten
+from tdcs.api.conditions import LOAD_FAILED, NO_CACHE_NODE, Finding, finding, shorten
 from tdcs.api.durations import seconds_between
 from tdcs.api.failures import FAILED_FILES_KEPT, FailedFile
 from tdcs.api.preload import PreloadState, PreloadStatus
@@ -183,11 +183,11 @@ def _under_way(view: PreloadView) -> Conclusion:
     cause = view.away or (f"{printable(first.path)}: {first.reason}" if first is not None else "see status")
     text = f"{text}; {counted(view.failures.count, 'file')} could not be loaded: {cause}"
     if view.away or not view.gives_up:
-        return Conclusion(state="Loading", reason="LoadFailed", message=f"{text}. It is tried again")
+        return Conclusion(state="Loading", reason=LOAD_FAILED, message=f"{text}. It is tried again")
     more = (
         f"{text}. Mend the cause, delete the Preload and create it again: what is there is not loaded again"
     )
-    return Conclusion(state="Failed", reason="LoadFailed", message=more)
+    return Conclusion(state="Failed", reason=LOAD_FAILED, message=more)
 
 
 def findings_of(conclusion: Conclusion) -> list[Finding]:

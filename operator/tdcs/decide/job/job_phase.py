@@ -4,7 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tdcs.api import names
-from tdcs.api.conditions import CLAIM_LOST, CLAIM_REFUSED, Finding, is_loaded, is_true, shorten
+from tdcs.api.conditions import (
+    CLAIM_LOST,
+    CLAIM_REFUSED,
+    FILES_FAILED,
+    LOAD_FAILED,
+    Finding,
+    is_loaded,
+    is_true,
+    shorten,
+)
 from tdcs.api.dataset import Dataset
 from tdcs.api.durations import seconds_between, seconds_since, time_after, to_seconds
 from tdcs.api.trainingjob import DatasetUse, Role, TrainingJobSpec
@@ -240,7 +249,7 @@ def readiness(
         readable=mounted and bool(dataset.status.claim_name),
         mounted=mounted,
         why=why_not_mounted(dataset),
-        lacks_why=_why_not_placed(dataset),
+        lacks_why=_why_not_loaded(dataset),
         # Counted over all copies: replicated on three nodes, the first copy is a third.
         cached_ratio=dataset.status.loaded_ratio,
         required_ratio=0.0 if final else use.readiness.percent / 100,
@@ -250,11 +259,16 @@ def readiness(
     )
 
 
-def _why_not_placed(dataset: Dataset) -> str:
+def _why_not_loaded(dataset: Dataset) -> str:
     """The Dataset's own reason why no more of it is loaded than there is; empty when there is none."""
     conditions = dataset.status.conditions if dataset.status is not None else ()
-    placed = next((condition for condition in conditions if condition.type == names.PLACED), None)
-    return f"{placed.reason}: {placed.message}" if placed is not None and placed.status == "False" else ""
+    by_type = {condition.type: condition for condition in conditions}
+    placed, loaded = by_type.get(names.PLACED), by_type.get(names.LOADED)
+    if placed is not None and placed.status == "False":
+        return f"{placed.reason}: {placed.message}"
+    if loaded is not None and loaded.status == "False" and loaded.reason in {FILES_FAILED, LOAD_FAILED}:
+        return f"{loaded.reason}: {loaded.message}"
+    return ""
 
 
 def why_not_mounted(dataset: Dataset) -> str:
