@@ -1,6 +1,6 @@
 # Every target installs what it lacks. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help dashboard-docs mutants queue-walks served-modules attacks autoscaling chaos chaos-processes power-cuts ecosystem package sbom docs site venv up down images install uninstall status doctor demo test quick rights lint types contracts unit processes training compile controlplane engine e2e experiment experiment-docs walks crds lock simulation-docs simulation-quick training-docs update version
+.PHONY: help flaky dashboard-docs mutants queue-walks served-modules attacks autoscaling chaos chaos-processes power-cuts ecosystem package sbom docs site recording venv up down images install uninstall status doctor demo test quick rights lint types contracts unit processes training compile controlplane engine e2e experiment experiment-docs walks crds lock simulation-docs simulation-quick training-docs update version
 
 PYTHON ?= python3
 VENV   := .venv
@@ -91,6 +91,11 @@ walks: venv ## random walks over a shared cache with operators that die at rando
 queue-walks: venv ## random walks of the queue of jobs with users, nodes, Kueue and a mortal operator, about a second each: WALKS=1000 SEED=0
 	@$(BIN)/python -m tests.unit.control.job.queue.queue_walks --walks $(if $(filter command line environment,$(origin WALKS)),$(WALKS),1000) --seed $(SEED)
 
+RUNS ?= 300
+BASE ?= main
+flaky: venv ## run the unit tests of what changed since BASE=main, or FLAKY_TESTS="...", RUNS=300 times in processes of their own, and name those that fail in some
+	@$(BIN)/python tests/flaky.py --runs $(RUNS) --base $(BASE) $(FLAKY_TESTS)
+
 MUTANTS := .local/mutants
 $(MUTANTS)/.ready: locks/mutants.txt
 	@echo "environment of mutmut in $(MUTANTS)/venv, from locks/mutants.txt: about a minute"
@@ -138,6 +143,9 @@ sbom: venv ## what is in the images, as CycloneDX, into .local/sbom: Debian's pa
 
 docs: venv ## build the documentation into .local/docs
 	@$(BIN)/sphinx-build -q -W --keep-going -b html docs .local/docs && echo "open .local/docs/index.html"
+
+recording: venv ## docs/images/first-job.svg: a terminal in which a Dataset and a job are applied, recorded on the local cluster after `make demo`
+	@$(LOCAL) recording
 
 site: venv ## build the documentation of every release (tags vX.Y.Z) and of this checkout into .local/site, with a list of versions
 	@$(BIN)/python docs/build_site.py .local/site

@@ -75,5 +75,7 @@ def test_pages_that_cannot_be_built_are_named_by_their_version(
     build_site: ModuleType, released: Path, tmp_path: Path
 ) -> None:
     (released / "docs" / "conf.py").write_text("raise ValueError('no settings')\n")
-    with pytest.raises(RuntimeError, match=r"the pages of version 0\.10\.0 cannot be built: (?s:.*)no settings"):
+    with pytest.raises(
+        RuntimeError, match=r"the pages of version 0\.10\.0 cannot be built: (?s:.*)no settings"
+    ):
         build_site.build_site(released, tmp_path / "site")
