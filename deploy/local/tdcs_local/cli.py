@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from tdcs_local import lifecycle, preflight, programs
+from tdcs_local import lifecycle, preflight, programs, recording
 from tdcs_local.containers import compile_environment, torch_root
 from tdcs_local.errors import LocalError
 from tdcs_local.kind import cluster, images, release
@@ -64,6 +64,19 @@ def images_command(names: tuple[str, ...]) -> None:
     """Build the project's images (all, or those named) and load them into the cluster."""
     for name, tag in images.ensure(names or list(images.SPECS), reporter=Reporter()).items():
         click.echo(f"tdcs/{name}:{tag}")
+
+
+@main.command(name="recording")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=CHECKOUT / "docs" / "images" / "first-job.svg",
+    help="The picture.",
+)
+def recording_command(output: Path) -> None:
+    """Record a terminal in which a Dataset and a job are applied, on the local cluster after the demo."""
+    recording.record(output=output.absolute(), reporter=Reporter())
+    click.echo(output)
 
 
 @main.command(name="torch", context_settings={"ignore_unknown_options": True})

@@ -29,6 +29,7 @@ PACKAGES = {
     "mvn": "maven",
     "npm": "npm",
     "node": "nodejs",
+    "asciinema": "asciinema",
     "chromium": "chromium",
     "prometheus": "prometheus",
     "promtool": "prometheus",

@@ -312,6 +312,7 @@ _PROGRAMS: tuple[Program, ...] = (
         packages={"github.com/fsouza/fake-gcs-server": "fake-gcs-server"},
     ),
     NpmProgram(name="azurite"),
+    NpmProgram(name="svg-term"),
     MavenJars(name="alluxio"),
     MavenJars(name="alluxio-job"),
     JavaJar(name="alluxio-names", sources=LOCAL / "alluxio" / "names", against="alluxio"),
