@@ -24,6 +24,7 @@ class MemoryCaches(CachePool):
 
     Attributes:
         agents: what a test looks into, or makes fail.
+        lister: lists the sources of the engine.
         exports: what Alluxio's master said last; None: there is none.
     """
 
@@ -33,11 +34,11 @@ class MemoryCaches(CachePool):
         folder = ManifestFolder(Path(self._disk.name))
         self.agents = MemoryAgents(engine=engine, manifests=folder.open)
         self.exports: ExportView | None = None
-        lister = LocalLister(engine=engine, folder=folder)
+        self.lister = LocalLister(engine=engine, folder=folder)
         cache = Cache(
             engine=engine,
             agents=self.agents,
-            lister=lister,
+            lister=self.lister,
             check_size=check_size or engine.count_source,
             check_keys=engine.check_keys,
             count_elsewhere=OtherNodes(self.agents),

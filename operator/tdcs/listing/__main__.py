@@ -1,5 +1,7 @@
 """`python -m tdcs.listing`: one listing. A request (JSON, one line) on the standard input, the answer on the output.
 
+Each message on the output has its length before it; what it has so far may come before the answer.
+
 It ends when its standard input does: whoever started it is gone then, or does not want the listing any more.
 """
 
@@ -16,7 +18,7 @@ import msgspec
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.folder_listing import FolderAgents
 from tdcs.listing.one_listing import list_source
-from tdcs.listing.result import Failed, Listed, Request, source_of
+from tdcs.listing.result import Early, Failed, Listed, Request, frame, source_of
 from tdcs.model.cache_engine import EngineError
 from tdcs.trust.contexts import Contexts
 
@@ -30,6 +32,7 @@ async def answer(request: Request) -> Listed | Failed:
             limit=request.limit,
             agents=_agents(request),
             cut=request.cut,
+            tell=_tell if request.early else None,
         )
     except EngineError as error:
         return Failed.of(error)
@@ -42,6 +45,15 @@ async def answer(request: Request) -> Listed | Failed:
                 path=request.path,
             )
         )
+
+
+def _tell(so_far: Listed) -> None:
+    _send(Early(listed=so_far))
+
+
+def _send(message: Early | Listed | Failed) -> None:
+    sys.stdout.buffer.write(frame(message))
+    sys.stdout.buffer.flush()
 
 
 def _agents(request: Request) -> FolderAgents:
@@ -70,8 +82,7 @@ def main() -> None:
     request = msgspec.json.decode(sys.stdin.buffer.readline(), type=Request)
     _limit_memory(request.memory)
     threading.Thread(target=_end_with_input, daemon=True).start()
-    sys.stdout.buffer.write(msgspec.msgpack.encode(asyncio.run(answer(request))))
-    sys.stdout.buffer.flush()
+    _send(asyncio.run(answer(request)))
 
 
 if __name__ == "__main__":

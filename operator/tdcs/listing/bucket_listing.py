@@ -21,6 +21,7 @@ import aiohttp
 
 from tdcs.api.source_uri import SourceUri, parse_source_uri
 from tdcs.listing.bucket_pages import open_session
+from tdcs.listing.early_manifests import EarlyManifests
 from tdcs.listing.key_ranges import LANES, KeyRange, split
 from tdcs.listing.listed_page import ListedPage
 from tdcs.listing.listing_progress import ListingProgress, Page
@@ -99,6 +100,7 @@ class BucketListing:
         builder: gives an empty builder: a second one when names come in no order.
         lanes: ranges at a time.
         progress: what an earlier process has listed, with which this one goes on; None: nothing.
+        early: has what is listed so far loaded; None: nothing is.
         pages: how many have come.
     """
 
@@ -108,6 +110,7 @@ class BucketListing:
     builder: Callable[[], ManifestBuilder]
     lanes: int = LANES
     progress: ListingProgress | None = None
+    early: EarlyManifests | None = None
     pages: int = field(default=0, init=False)
     _uri: SourceUri = field(init=False)
     _prefix: bytes = field(init=False)
@@ -141,6 +144,8 @@ class BucketListing:
             self._end()
             raise
         finally:
+            if self.early is not None:
+                await self.early.close()
             if self.progress is not None:
                 self.progress.close()
 
@@ -212,6 +217,7 @@ class BucketListing:
         if not all(_is_text(range_.last) for range_ in ranges):  # no request can go on behind it
             raise UnorderedError
         _log.info("the listing of %s goes on behind %d pages", self.source.uri, self.pages)
+        self._offer(builder)
         await self._all_of(session, builder, ranges, token="")
 
     async def _in_ranges(self, session: aiohttp.ClientSession, builder: ManifestBuilder) -> None:
@@ -282,6 +288,7 @@ class BucketListing:
             if ended:
                 range_.whole = whole
                 return
+            self._offer(builder)
             self._require_names(empty)
 
     def _note(self, page: ListedPage, *, number: int, ended: bool, whole: bool) -> None:
@@ -303,6 +310,7 @@ class BucketListing:
             empty = 0 if page.first or page.has_versions else empty + 1
             if not token:
                 break
+            self._offer(builder)
             self._require_names(empty)
         if not has_versions:
             raise SourceError(
@@ -398,6 +406,10 @@ class BucketListing:
             builder.leave_out(
                 path, "the store spells its name with U+FFFD: a character of it does not fit into XML"
             )
+
+    def _offer(self, builder: ManifestBuilder) -> None:
+        if self.early is not None:
+            self.early.offer(builder)
 
     def _require_names(self, empty: int) -> None:
         if empty >= _EMPTY_PAGES:

@@ -11,7 +11,7 @@ import msgspec
 
 from tdcs.api.source_uri import parse_source_uri
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.result import Failed, Listed, Request, access_of
+from tdcs.listing.result import FRAME_HEAD, Early, Failed, Listed, Request, access_of
 from tdcs.model.cache_engine import EngineError, EngineUnavailableError, Source
 from tdcs.model.file_blocks import WHOLE_BLOCKS, Cut
 from tdcs.model.listing_limit import ListingLimit
@@ -25,7 +25,13 @@ class Lister(Protocol):
     """Lists the mounts of one cache cluster."""
 
     async def list(
-        self, *, path: str, refresh: bool = False, resume: bool = False, limit: ListingLimit | None = None
+        self,
+        *,
+        path: str,
+        refresh: bool = False,
+        resume: bool = False,
+        limit: ListingLimit | None = None,
+        early: Callable[[Listed], None] | None = None,
     ) -> Listed:
         """Write the manifest of the mount's files into the folder. A caller that is cancelled ends the listing.
 
@@ -34,6 +40,8 @@ class Lister(Protocol):
             resume: with `refresh`, go on with that all the same. The caller knows that nobody asks for what
                 changed since that one began.
             limit: how much it may give; it ends there.
+            early: called now and then with what a long listing has so far: files that the source has, and not all of
+                them.
 
         Raises:
             LimitExceededError: There is more.
@@ -85,7 +93,13 @@ class ProcessLister:
         self._secrets: Final = secrets
 
     async def list(
-        self, *, path: str, refresh: bool = False, resume: bool = False, limit: ListingLimit | None = None
+        self,
+        *,
+        path: str,
+        refresh: bool = False,
+        resume: bool = False,
+        limit: ListingLimit | None = None,
+        early: Callable[[Listed], None] | None = None,
     ) -> Listed:
         identity, source = None, self._source_of(path)
         if source is None:
@@ -119,10 +133,12 @@ class ProcessLister:
                     nodes=nodes,
                     expected=self._expected() if nodes else 0,
                     cut=self._cut,
-                )
+                    early=early is not None,
+                ),
+                early=early,
             )
 
-    async def _run(self, request: Request) -> Listed:
+    async def _run(self, request: Request, *, early: Callable[[Listed], None] | None) -> Listed:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tdcs.listing"),
             stdin=asyncio.subprocess.PIPE,
@@ -136,9 +152,9 @@ class ProcessLister:
         try:
             stdin.write(msgspec.json.encode(request) + b"\n")  # stays open: its end ends the process
             async with asyncio.timeout(self._limit_seconds):
-                content = await stdout.read()
+                message = await _answer(stdout, early=early)
                 code = await process.wait()
-            answer = _understood(content, request=request, code=code, errors=await errors)
+            answer = message or _no_answer(request, code=code, errors=await errors)
         except TimeoutError:
             answer = _broken(request.path, f"it took more than {self._limit_seconds:g} s")
         finally:
@@ -159,12 +175,27 @@ async def _tail(stream: asyncio.StreamReader) -> str:
     return tail.decode("utf-8", "replace").strip()
 
 
-def _understood(content: bytes, *, request: Request, code: int, errors: str) -> Listed | Failed:
+async def _answer(
+    stream: asyncio.StreamReader, *, early: Callable[[Listed], None] | None
+) -> Listed | Failed | None:
+    """The answer of a listing process, after what it gives before; None when it ends without one."""
     try:
-        return msgspec.msgpack.decode(content, type=Listed | Failed)
-    except msgspec.MsgspecError:
-        last = errors.splitlines()[-1] if errors else "no message"
-        return _broken(request.path, f"the listing process ended with {code} and no answer ({last})")
+        while True:
+            length = int.from_bytes(await stream.readexactly(FRAME_HEAD), "big")
+            content = await stream.readexactly(length)
+            message: Early | Listed | Failed = msgspec.msgpack.decode(content, type=Early | Listed | Failed)
+            if not isinstance(message, Early):
+                return message
+            if early is not None:
+                early(message.listed)
+    except (asyncio.IncompleteReadError, msgspec.MsgspecError):
+        await stream.read()  # until it ends
+        return None
+
+
+def _no_answer(request: Request, *, code: int, errors: str) -> Failed:
+    last = errors.splitlines()[-1] if errors else "no message"
+    return _broken(request.path, f"the listing process ended with {code} and no answer ({last})")
 
 
 def _broken(path: str, reason: str) -> Failed:

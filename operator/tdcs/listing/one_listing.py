@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from tdcs.api.source_uri import CLAIM_SCHEME, CLOUD_SCHEMES, parse_source_uri
 from tdcs.listing.bucket_listing import BucketListing
 from tdcs.listing.claim_listing import ClaimListing
+from tdcs.listing.early_manifests import EarlyManifests
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.folder_listing import NO_AGENTS, FolderAgents, FolderListing
 from tdcs.listing.listing_progress import progress_of
@@ -30,6 +31,7 @@ async def list_source(
     limit: ListingLimit | None = None,
     agents: FolderAgents = NO_AGENTS,
     cut: Cut = WHOLE_BLOCKS,
+    tell: Callable[[Listed], None] | None = None,
 ) -> Listed:
     """List a source in this process.
 
@@ -38,6 +40,7 @@ async def list_source(
         path: of the mount.
         agents: list it if it is a folder.
         cut: how files are cut into blocks.
+        tell: called with what a bucket's listing has so far, now and then; None: nobody asks.
 
     Raises:
         EngineError: As `tdcs.listing.bucket_listing.BucketListing.run` or
@@ -45,7 +48,7 @@ async def list_source(
     """
     begun = time.monotonic()
     with _disk_errors(path=path, folder=folder):
-        filled = await _named(source, path, folder, limit, agents, cut)
+        filled = await _named(source, path, folder, limit, agents, cut, tell)
 
         def check() -> None:
             # Folders were counted roughly while names came.
@@ -61,6 +64,7 @@ async def _named(
     limit: ListingLimit | None,
     agents: FolderAgents,
     cut: Cut,
+    tell: Callable[[Listed], None] | None,
 ) -> ManifestBuilder:
     """What a store says that it has, or agents of a folder."""
 
@@ -79,7 +83,14 @@ async def _named(
         ).run()
     if scheme in ("s3", *CLOUD_SCHEMES):
         progress = progress_of(folder, source, path=path)
-        bucket = BucketListing(source=source, path=path, limit=limit, builder=builder, progress=progress)
+        bucket = BucketListing(
+            source=source,
+            path=path,
+            limit=limit,
+            builder=builder,
+            progress=progress,
+            early=EarlyManifests(folder=folder, tell=tell) if tell is not None else None,
+        )
         return await bucket.run()
     kinds: dict[str, type[HubListing | WebListing]] = {
         "http": WebListing,

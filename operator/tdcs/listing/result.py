@@ -51,6 +51,12 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     seconds: float = 0.0
 
 
+class Early(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """What a listing that goes on has so far, see `tdcs.listing.early_manifests`."""
+
+    listed: Listed
+
+
 def listed(manifest: Manifest, *, seconds: float = 0.0) -> Listed:
     totals, folders = manifest.totals(), folder_count_of_all(manifest.folder_lengths[1:])
     return Listed(
@@ -200,6 +206,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         expected: so many nodes have or shall have an agent.
         cut: how files are cut into blocks.
         memory: bytes that the process may allocate.
+        early: whether it also gives what it has while it goes on.
     """
 
     path: str
@@ -212,3 +219,14 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     expected: int = 0
     cut: Cut = WHOLE_BLOCKS
     memory: int = LISTING_MEMORY
+    early: bool = False
+
+
+FRAME_HEAD: Final = 4
+"""Bytes before each message of a listing process: the message's length, the highest byte first."""
+
+
+def frame(message: Early | Listed | Failed) -> bytes:
+    """A message of a listing process as it goes through its standard output."""
+    content = msgspec.msgpack.encode(message)
+    return len(content).to_bytes(FRAME_HEAD, "big") + content

@@ -73,6 +73,7 @@ class ManifestBuilder:
         is_taken: says of a path whether the file is part of it; None: all are.
         cut: how files are cut into blocks.
         scratch: gives files for what does not stay in memory; None: all of it does, some 300 bytes a file.
+        rows: takes the files in; None: one that is empty.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class ManifestBuilder:
         scratch: Scratch | None = None,
         is_taken: Callable[[bytes], bool] | None = None,
         cut: Cut = WHOLE_BLOCKS,
+        rows: SortedRows | None = None,
     ) -> None:
         self._is_taken: Final = is_taken
         self._cut: Final = cut
@@ -90,13 +92,30 @@ class ManifestBuilder:
         self._source: Final = source
         self._scratch: Final = scratch
         self._file_ids: Final = FileIds(mount=path, source=source)
-        self._rows: Final = SortedRows(scratch)
+        self._rows: Final = SortedRows(scratch) if rows is None else rows
         self._last_folder = b""
         self._tag_width = 0
         self._skipped: Final[list[Skipped]] = []
         self._skipped_count = 0
         self._largest = NO_LARGE_FILE
         self._sums: Sums | None = None
+
+    def __len__(self) -> int:
+        """How many files and folders came so far."""
+        return len(self._rows)
+
+    def so_far(self) -> "ManifestBuilder":
+        """A builder with what came until now. It may be finished in another thread while this one takes in more, but
+        not while this one is finished."""
+        builder = ManifestBuilder(
+            path=self._path,
+            source=self._source,
+            scratch=self._scratch,
+            cut=self._cut,
+            rows=self._rows.so_far(),
+        )
+        builder._tag_width = self._tag_width
+        return builder
 
     def add_listed(self, files: Iterable[tuple[bytes, int, bytes]]) -> None:
         """Take in files as a source lists them: path, length, and tag (`tdcs.model.file_ids.known_tag`).

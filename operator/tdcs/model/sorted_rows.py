@@ -38,6 +38,21 @@ class SortedRows:
         self._stretch: Final = stretch or STRETCH
         self._rows: list[Row] = []
         self._written: Final[list[IO[bytes]]] = []
+        self._written_rows = 0
+        self._borrowed = 0
+
+    def __len__(self) -> int:
+        """How many rows were taken."""
+        return self._written_rows + len(self._rows)
+
+    def so_far(self) -> "SortedRows":
+        """The rows that were taken until now, for one reader at a time; this one may take more meanwhile. What is
+        written stays this one's, which is closed later."""
+        rows = SortedRows(self._scratch, stretch=self._stretch)
+        rows._rows, rows._written_rows = list(self._rows), self._written_rows
+        rows._written.extend(self._written)
+        rows._borrowed = len(self._written)
+        return rows
 
     def add(self, row: Row) -> None:
         """Raises OSError when the disk does not take a stretch."""
@@ -52,7 +67,7 @@ class SortedRows:
         return heapq.merge(*stretches, self._rows, key=_KEY) if stretches else iter(self._rows)
 
     def close(self) -> None:
-        for file in self._written:
+        for file in self._written[self._borrowed :]:
             file.close()
 
     def _write(self, file: IO[bytes]) -> None:
@@ -64,6 +79,7 @@ class SortedRows:
             file.write(len(content).to_bytes(8, "little"))
             file.write(content)
         file.flush()
+        self._written_rows += len(self._rows)
         self._rows = []
 
 

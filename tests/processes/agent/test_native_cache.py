@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,13 +48,14 @@ BYTES = sum(map(len, FILES.values()))
 class World:
     """The agents of two nodes, and the operator, which can be killed."""
 
-    def __init__(self, folder: Path, engine: str) -> None:
+    def __init__(self, folder: Path, engine: str, *, files: Mapping[str, bytes] = FILES) -> None:
         self.folder = folder
+        self.files = files
         self.engine = engine
         self.store = BucketStore(
-            keys=[name.encode() for name in FILES],
-            size=lambda key: len(FILES[key.decode()]),
-            content=lambda key: FILES[key.decode()],
+            keys=[name.encode() for name in files],
+            size=lambda key: len(files[key.decode()]),
+            content=lambda key: files[key.decode()],
         )
         self.web = WebServer(files=dict(FILES), large=15_000, head=False)
         self.manifests = ManifestFolder(folder / "manifests")
@@ -138,7 +139,7 @@ class World:
         expected = {}
         for block in range(manifest.blocks):
             path = manifest.file_path(manifest.file_of(block)).decode()
-            expected[block] = FILES[f"data/{path}"]
+            expected[block] = self.files[f"data/{path}"]
 
         def all_right() -> bool:
             contents: dict[int, bytes] = {}
@@ -154,11 +155,11 @@ class World:
 async def world(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[World]:
     world = World(tmp_path, getattr(request, "param", "Native"))
     with web_server(world.web):
-        async for world_of_test in _running(world, tmp_path):
+        async for world_of_test in running(world, tmp_path):
             yield world_of_test
 
 
-async def _running(made: World, tmp_path: Path) -> AsyncIterator[World]:
+async def running(made: World, tmp_path: Path) -> AsyncIterator[World]:
     async with serving(made.store), serve_manifests(made.manifests, port=made.port):
         stores = [made.store.source.options["endpoint"], made.web.origin]
         try:

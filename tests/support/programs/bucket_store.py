@@ -4,7 +4,8 @@ objects, too, where a test says what they have."""
 from __future__ import annotations
 
 import bisect
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from urllib.parse import quote_from_bytes, unquote_to_bytes
@@ -33,7 +34,10 @@ class BucketStore:
         shown: the order in which it lists the names of a page.
         failures: what it answers instead, by the number of the request; a number that is not here is answered.
         content: of the object of a name; None: there are names alone.
+        most_names: of a page.
+        before_page: awaited before each page of names is given; None: nothing holds it back.
         asked: the query of each request for names.
+        given: how often the content of each object was asked for.
     """
 
     keys: list[bytes]
@@ -44,7 +48,10 @@ class BucketStore:
     shown: Callable[[list[bytes]], list[bytes]] = lambda keys: keys
     content: Callable[[bytes], bytes] | None = None
     failures: dict[int, Answer] = field(default_factory=dict)
+    most_names: int = 1000
+    before_page: Callable[[], Awaitable[None]] | None = None
     asked: list[dict[str, str]] = field(default_factory=list)
+    given: Counter[bytes] = field(default_factory=Counter)
     at_once: int = 0
     most_at_once: int = 0
     port: int = 0
@@ -65,6 +72,8 @@ class BucketStore:
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         try:
+            if self.before_page is not None:
+                await self.before_page()
             failure = self.failures.pop(len(self.asked) - 1, None)
             status, text = failure if failure is not None else (200, self.page(request.query))
             return web.Response(status=status, body=text, content_type="application/xml")
@@ -75,6 +84,7 @@ class BucketStore:
         place = bisect.bisect_left(self.keys, key)
         if self.content is None or self.keys[place : place + 1] != [key]:
             return web.Response(status=404, body=b"<Error><Code>NoSuchKey</Code></Error>")
+        self.given[key] += 1
         content, tag = self.content(key), self.etag(key)
         headers = {"ETag": tag} if tag is not None else {}
         if tag is not None and request.headers.get("If-Match", tag) != tag:
@@ -97,7 +107,7 @@ class BucketStore:
         groups: list[bytes] = []
         last = b""
         while place < len(self.keys) and self.keys[place].startswith(prefix):
-            if len(names) + len(groups) >= int(asked.get("max-keys", "1000")):
+            if len(names) + len(groups) >= min(int(asked.get("max-keys", "1000")), self.most_names):
                 break
             key = self.keys[place]
             end = key.find(delimiter, len(prefix)) if delimiter else -1

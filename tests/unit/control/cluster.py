@@ -126,13 +126,17 @@ class Cluster:
     @property
     def agents(self) -> MemoryAgents:
         """The agents in memory."""
+        return self.memory.agents
+
+    @property
+    def memory(self) -> MemoryCaches:
+        """The caches in memory."""
         assert self._memory is not None
-        return self._memory.agents
+        return self._memory
 
     def export(self, view: ExportView) -> None:
         """What Alluxio's master says from now on."""
-        assert self._memory is not None
-        self._memory.exports = view
+        self.memory.exports = view
 
     async def start(self) -> None:
         """An operator begins, with nothing in its memory."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -30,7 +31,7 @@ from tdcs.control.dataset.mount.shared_mount import Mount
 from tdcs.control.dataset.mount.source_versions import awaited_url, manifest_of, manifest_urls
 from tdcs.decide.cache import mount_identity
 from tdcs.decide.cache.cache_quotas import payers
-from tdcs.decide.cache.grants import MountDemand, MountGrant
+from tdcs.decide.cache.grants import GrantTier, MountDemand, MountGrant
 from tdcs.decide.cache.mount_keys import KeysAnswer
 from tdcs.decide.cache.mount_standing import CacheUser, Standing, standing
 from tdcs.decide.cache.wants import Want
@@ -161,7 +162,7 @@ class MountPass:
         holders = [cache_nodes.agents[node] for node in cache_nodes.holders.get(self.mount.path, ())]
         before, listed = self._have_listed(view, before, holders)
         if listed is None:
-            return before
+            return await self._load_early(view, before, cache_nodes, holders)
         needs = await self._needs(before, listed, cache_nodes, holders)
         if needs is None:
             return replace(before, listed=listed, decided=False)
@@ -185,6 +186,27 @@ class MountPass:
         )
         looks = [*dues, *([report.look_at] if report.look_at is not None else ())]
         return replace(report, look_at=min(looks, default=None))
+
+    async def _load_early(
+        self, view: CacheView, before: MountReport, cache_nodes: CacheNodes, holders: Sequence[AgentState]
+    ) -> MountReport:
+        """Have agents load what the first listing has so far, where nothing has to leave for it. Nobody is given it to
+        read, and it counts nowhere, before the listing has ended."""
+        mount, assigner = self.mount, self.world.assigner(self.mount.cluster)
+        early = mount.manifests.early
+        if early is None:
+            if before.early is not None:
+                # The source was refused in the end. What another operator has loaded of it stays: it may be a version.
+                assigner.drop_mount(mount.path)
+                self.world.manager.drop_mount(cluster=mount.cluster, path=mount.path)
+            return replace(before, early=None)
+        needs = await self._needs(before, early, cache_nodes, holders)
+        if needs is None or not needs.wants or needs.hosts.waiting or self._keys_awaited():
+            return before
+        grant, stands = await self._granted(early, needs)
+        work = self._work(view, before, early, needs, grant, stands)
+        assigner.put(path=mount.path, assignments=await self._assignments(early, needs, work))
+        return replace(before, early=work.decision)
 
     def _unanswered(self, view: CacheView, before: MountReport) -> MountReport:
         """Of a cache that does not answer, or has not yet."""
@@ -285,8 +307,9 @@ class MountPass:
             wants=tuple(needs.wants),
             totals=needs.totals,
             candidates=hosts.candidates,
-            tier=stands.tier,
-            value=stands.value,
+            # What is listed in part takes only what is free.
+            tier=stands.tier if mount.manifests.early is None else GrantTier.IDLE,
+            value=stands.value if mount.manifests.early is None else -math.inf,
             held_before=needs.held_before,
             payers=payers(needs.wants, quotas=quotas, namespaces=self.stores.namespaces),
             filled={} if needs.wants else hosts.filled,
@@ -479,7 +502,9 @@ class MountPass:
     def _held_before(self) -> HeldBefore:
         """By the last decision, else by the statuses."""
         held = mount_readers.held_before(stores=self.stores, users=self.users)
-        for placement in self.mount.decision.placements if self.mount.decision is not None else ():
+        report = self.mount.report or MountReport()
+        decision = report.decision or report.early
+        for placement in decision.placements if decision is not None else ():
             if placement.copies:
                 held[placement.want.key] = placement.holders
         return held

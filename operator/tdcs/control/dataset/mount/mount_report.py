@@ -66,6 +66,7 @@ class MountReport:
         checked: when the source was last listed for changes; None before this process did.
         decided: whether the placement of what is wanted now is known.
         decision: the last placement.
+        early: the placement of what is loaded before the first listing has ended; None after it.
         settled: whether the cache knows how it is read and protected.
         holdings: what is where.
         placements: of each want, by its key.
@@ -94,6 +95,7 @@ class MountReport:
     checked: str | None = None
     decided: bool = False
     decision: MountDecision | None = None
+    early: MountDecision | None = None
     settled: bool = False
     holdings: Holdings = field(default_factory=Holdings)
     placements: Mapping[str, WantPlacement] = field(default_factory=dict)
@@ -242,6 +244,7 @@ def report_of(
         listed=listed,
         decided=True,
         decision=decision,
+        early=None,
         settled=settled is True,
         holdings=holdings.holdings(totals=listed.totals, manifest=listed.digest, states=hosts.readable),
         placements=placements,

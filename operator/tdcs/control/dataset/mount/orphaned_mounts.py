@@ -150,7 +150,7 @@ def used(world: World) -> tuple[set[str], set[str]]:
     views = {cluster: world.observer.view(cluster) for _, cluster in stores.cache_clusters}
     states = [state for view in views.values() for state in view.agents.values()]
     states += [agent.state for view in views.values() for agent in view.away.values()]
-    listed = [mount.manifests.view().listed for mount in world]
+    listed = [mount.manifests.view().listed or mount.manifests.early for mount in world]
     digests = {
         *(digest for view in views.values() for digest in view.versions.values()),
         *(mount.manifest for state in states for mount in state.mounts.values()),

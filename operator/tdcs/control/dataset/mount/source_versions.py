@@ -102,7 +102,7 @@ class MountManifests:
         count_elsewhere: counts it from another node when it has lost much, see `LossGuard.check`.
         pause: seconds before a listing that failed is tried again.
         now: the time of day.
-        on_done: called when a listing has ended.
+        on_done: called when a listing has ended, or the first one has files that can be loaded.
         on_refused: called when the source has refused one.
         size: of the last version; None before the first. A listing that ends sets it at once, not the pass that takes
             the version in: other listings may end before that.
@@ -132,6 +132,7 @@ class MountManifests:
     _answered: dict[object, str | None] = field(default_factory=dict, init=False)
     _begun_for: dict[object, str] = field(default_factory=dict, init=False)
     """What Datasets asked for when the last listing began."""
+    _early: Listed | None = field(default=None, init=False)
     _totals: dict[tuple[str, ...], Totals] = field(default_factory=dict, init=False)
     _guard: LossGuard = field(init=False)
     _unchanged: int = field(default=0, init=False)
@@ -160,6 +161,12 @@ class MountManifests:
         if turn is None or not turn.waits or self.clock() - turn.since < self.pause:
             return None
         return self.gate.held_up_by(turn)
+
+    @property
+    def early(self) -> Listed | None:
+        """What the first listing has so far: it is loaded, and nothing else is done with it. None when there is none,
+        or a version. It stays while a listing that was cut off is gone on with."""
+        return self._early if self.view().listed is None else None
 
     def answered(self, key: object) -> str | None:
         """The value of a Dataset's annotation at the last listing of the source; None when it had none."""
@@ -220,7 +227,8 @@ class MountManifests:
             self._changed_files = max(changed, self._changed_files)
             self._begin_again_for(requests, doubted=doubted)
             self._start(
-                self._count_and_list(refresh=refresh, limit=limit),
+                # Of one that has a version, that one is served and kept.
+                self._count_and_list(refresh=refresh, limit=limit, is_first=not is_digest(digest)),
                 refresh=refresh,
                 requests=requests,
                 again=again and not due,
@@ -232,9 +240,10 @@ class MountManifests:
         """Sums of the last version over the files under each selection of paths; None when its manifest, which that
         takes, is not to be had now.
         """
-        current = self.view().listed
+        current, early = self.view().listed, self.early
         if current is None:
-            return {}
+            # A selection of paths takes all names.
+            return None if early is None or any(selections) else {(): early.totals}
         sums: dict[tuple[str, ...], Totals] = {(): current.totals}
         for paths in {selection for selection in selections if selection}:
             if paths not in self._totals:
@@ -259,7 +268,7 @@ class MountManifests:
         is empty then is no more to be believed than before."""
         self._view = ManifestView(checked=self._view.checked)
         self._recovered, self._totals, self._again_at = True, {}, -math.inf
-        self.size = None
+        self.size = self._early = None
 
     def lost(self, digest: str) -> bool:
         """The manifest of a version cannot be had: whether it is the last one, and is listed again."""
@@ -307,7 +316,9 @@ class MountManifests:
         self.size = listed.size
         return listed
 
-    async def _count_and_list(self, *, refresh: bool, limit: Callable[[], ListingLimit]) -> Listed:
+    async def _count_and_list(
+        self, *, refresh: bool, limit: Callable[[], ListingLimit], is_first: bool
+    ) -> Listed:
         """A listing, and before one of the source itself a count, which takes no place of another listing."""
         begun = self.clock()
         if refresh:
@@ -319,21 +330,30 @@ class MountManifests:
         seconds = self.clock() - begun
         self._turn = ListingTurn(namespaces=self._namespaces, since=self.clock())
         try:
-            listed = await self.gate.run(lambda: self._list(refresh=refresh, limit=limit), turn=self._turn)
+            listed = await self.gate.run(
+                lambda: self._list(refresh=refresh, limit=limit, is_first=is_first), turn=self._turn
+            )
         finally:
             self._turn = None
         return msgspec.structs.replace(listed, seconds=listed.seconds + seconds)
 
-    async def _list(self, *, refresh: bool, limit: Callable[[], ListingLimit]) -> Listed:
+    async def _list(self, *, refresh: bool, limit: Callable[[], ListingLimit], is_first: bool) -> Listed:
         """A listing when its turn comes, by the limit of that time, and of its end: others have been listed meanwhile,
         and what was left then was left to all of them."""
         self._limit = limit()
-        listed = await self.lister.list(path=self.path, refresh=refresh, resume=True, limit=self._limit)
+        early = self._load_early if is_first and self._guard.loss is None else None
+        listed = await self.lister.list(
+            path=self.path, refresh=refresh, resume=True, limit=self._limit, early=early
+        )
         await self._guard.check(listed.size, elsewhere=self.count_elsewhere)
         self._limit = limit()
         LimitCount(self._limit, subject=self.path, path=self.path).add_size(listed.size)
         self.size = listed.size
         return listed
+
+    def _load_early(self, so_far: Listed) -> None:
+        self._early = so_far
+        self.on_done()
 
     def _start(
         self,
@@ -368,6 +388,7 @@ class MountManifests:
             self._totals, self._changed_files = {}, 0
         self._unchanged = self._unchanged + done.again if not changed else 0
         self._view = replace(self._view, listed=listed, problem=None)
+        self._early = None
         self._guard.accept(version=listed.digest, size=listed.size)
         if done.refresh:
             self._view = replace(self._view, trouble=None)
@@ -381,6 +402,7 @@ class MountManifests:
 
     def _shrunk(self, done: _Listing) -> None:
         """The source has lost too much: the last version stays, and the source is looked at again."""
+        self._early = None
         pause = self._guard.pause(max(self.pause, CHANGED_SHARE * (self.clock() - done.began)))
         self._again_at = self.clock() + pause
         cause = self._guard.problem(retry_after=pause)
@@ -404,6 +426,8 @@ class MountManifests:
         # Of a cache that is away its own conditions tell.
         if isinstance(error, SourceError) or not (first or isinstance(error, EngineUnavailableError)):
             self._view = replace(self._view, trouble=cause)
+        if isinstance(error, SourceError | LimitExceededError):
+            self._early = None
         if isinstance(error, SourceError):
             self.on_refused()
 

@@ -27,7 +27,13 @@ class Refusing:
         self.limits: list[ListingLimit | None] = []
 
     async def list(
-        self, *, path: str, refresh: bool = False, resume: bool = False, limit: ListingLimit | None = None
+        self,
+        *,
+        path: str,
+        refresh: bool = False,
+        resume: bool = False,
+        limit: ListingLimit | None = None,
+        **_: object,
     ) -> Listed:
         self.limits.append(limit)
         raise LimitExceededError(attempted="list", reason="too many files", remedy="take fewer", path=path)

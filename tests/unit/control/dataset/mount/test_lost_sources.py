@@ -361,7 +361,13 @@ class ShrinkingSource:
         return version
 
     async def list(
-        self, *, path: str, refresh: bool = False, resume: bool = False, limit: ListingLimit | None = None
+        self,
+        *,
+        path: str,
+        refresh: bool = False,
+        resume: bool = False,
+        limit: ListingLimit | None = None,
+        **_: object,
     ) -> Listed:
         size = SourcesSize(files=self.file_count, bytes=self.file_count)
         digest = FIRST if self.file_count == 50 else SECOND

@@ -30,7 +30,13 @@ class Unchanging:
         self.begun: list[float] = []
 
     async def list(
-        self, *, path: str, refresh: bool = False, resume: bool = False, limit: ListingLimit | None = None
+        self,
+        *,
+        path: str,
+        refresh: bool = False,
+        resume: bool = False,
+        limit: ListingLimit | None = None,
+        **_: object,
     ) -> Listed:
         self.begun.append(self.now)
         self.now += self.seconds
@@ -83,7 +89,13 @@ async def test_a_listing_that_a_user_asks_for_goes_on_with_none_that_began_befor
 
     class Failing(Unchanging):
         async def list(
-            self, *, path: str, refresh: bool = False, resume: bool = False, limit: ListingLimit | None = None
+            self,
+            *,
+            path: str,
+            refresh: bool = False,
+            resume: bool = False,
+            limit: ListingLimit | None = None,
+            **_: object,
         ) -> Listed:
             journals.append(journal.exists())
             os.close(manifests.caches.folder.open_progress(path))

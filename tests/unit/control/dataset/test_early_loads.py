@@ -1,0 +1,184 @@
+"""What a first listing has so far is loaded before it has ended, and nothing but loading follows from it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.support.twins.engine import MemoryEngine, Operation
+from tests.unit.control.cluster import Cluster
+
+from tdcs.model.cache_engine import EngineError, EngineUnavailableError, LimitExceededError, SourceError
+from tdcs.model.kube_resources import DATASETS
+
+MB = 1_000_000
+PAGE = 5
+FILES = 20
+
+
+class Pages:
+    """Holds the pages of every listing back behind the first one, and counts the blocks that come from the source."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.open = asyncio.Event()
+        self.listings = self.held = self.from_source = 0
+        self.failure: EngineError | None = None
+        self._lister = cluster.memory.lister
+        self._lister.tells_early, self._lister.between_pages = True, self._hold
+        cluster.engine.before = self._count
+
+    async def _hold(self) -> None:
+        self.held += not self.open.is_set()
+        await self.open.wait()
+        self._lister.tells_early = False  # the others come at once
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            raise failure
+
+    async def _count(self, operation: Operation) -> None:
+        if operation.name == "files":
+            self.listings += 1
+        if operation.name == "put" and operation.length:
+            self.from_source += 1
+
+
+@pytest.fixture
+async def cluster(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
+    monkeypatch.setattr("tests.support.twins.engine._PAGE", PAGE)
+    sources = {
+        f"s3://{bucket}": {f"{number:03d}.jpg": MB for number in range(FILES)}
+        for bucket in ("pictures", "others")
+    }
+    engine = MemoryEngine(sources=sources, workers=dict.fromkeys("ab", 30 * MB))
+    async with Cluster(engine=engine, nodes={"a": {}, "b": {}}) as cluster:
+        await cluster.create_cache()
+        await cluster.create_keys()
+        yield cluster
+
+
+@pytest.fixture
+def pages(cluster: Cluster) -> Pages:
+    return Pages(cluster)
+
+
+async def first_page(cluster: Cluster) -> None:
+    """Until the files of the first page are on both nodes."""
+    await cluster.until(lambda: cluster.held() == dict.fromkeys("ab", PAGE * MB))
+
+
+async def looked_at(cluster: Cluster, pages: Pages) -> None:
+    """Until a page is held back, and passes have been made since then."""
+    await cluster.until(lambda: pages.held)
+    passes = cluster.passes
+    await cluster.annotate("pictures", looked="1")
+    await cluster.until(lambda: cluster.passes >= passes + 2)
+
+
+async def test_the_first_page_is_loaded_while_others_are_held_back_and_the_dataset_is_not_ready(
+    cluster: Cluster, pages: Pages
+) -> None:
+    await cluster.create_dataset(placement={"nodeCount": 2})
+    await first_page(cluster)
+    status = cluster.status()
+    assert status["state"] == "Mounting"
+    assert not any(map(status.get, ("totalFiles", "totalBytes", "cachedBytes", "loadedBytes", "claimName")))
+    assert not cluster.observer.view("default").versions
+    pages.open.set()
+    await cluster.until_state("Ready")
+    assert cluster.held() == dict.fromkeys("ab", FILES * MB)
+    assert pages.from_source < 2 * FILES  # on a busy machine a node stops waiting for the other one
+
+
+async def test_an_operator_that_is_killed_goes_on_with_what_was_loaded(
+    cluster: Cluster, pages: Pages
+) -> None:
+    await cluster.create_dataset(placement={"nodeCount": 2})
+    await first_page(cluster)
+    await cluster.stop()
+    await cluster.start()
+    await cluster.until(lambda: pages.listings == 2)
+    pages.open.set()
+    await cluster.until_state("Ready")
+    assert pages.from_source < 2 * FILES  # on a busy machine a node stops waiting for the other one
+
+
+async def test_a_listing_that_is_cut_off_keeps_what_was_loaded(cluster: Cluster, pages: Pages) -> None:
+    pages.failure = EngineUnavailableError(
+        attempted="list", reason="the process was killed", remedy="", retryable=True
+    )
+    await cluster.create_dataset(placement={"nodeCount": 2})
+    await first_page(cluster)
+    pages.open.set()
+    await cluster.until_state("Ready")
+    assert pages.listings == 2
+    assert pages.from_source < 2 * FILES  # on a busy machine a node stops waiting for the other one
+
+
+@pytest.mark.parametrize("error", [SourceError, LimitExceededError])
+async def test_nothing_stays_of_a_source_that_is_refused_in_the_end(
+    cluster: Cluster, pages: Pages, error: type[EngineError]
+) -> None:
+    pages.failure = error(attempted="list", reason="it has too much", remedy="Name a folder with less")
+    await cluster.create_dataset(placement={"nodeCount": 2})
+    await first_page(cluster)
+    pages.open.set()
+    await cluster.until(lambda: pages.failure is None)
+    pages.open.clear()
+    await cluster.until(lambda: not cluster.held())
+    assert cluster.condition("Mounted")["status"] == "False"
+
+
+async def test_nothing_stays_of_a_dataset_that_is_deleted_meanwhile(cluster: Cluster, pages: Pages) -> None:
+    await cluster.create_dataset(placement={"nodeCount": 2})
+    await first_page(cluster)
+    await cluster.server.delete(DATASETS, name="pictures", namespace="n")
+    await cluster.until(lambda: not cluster.held() and not cluster.engine.state.mounts)
+
+
+async def test_idle_data_does_not_leave_for_a_source_that_is_listed_in_part(
+    cluster: Cluster, pages: Pages
+) -> None:
+    pages.open.set()
+    await cluster.create_dataset("others", source={"uri": "s3://others"}, placement={"nodeCount": 2})
+    await cluster.until_state("Ready", "others")
+    pages.open.clear()
+    await cluster.set_capacity((FILES + PAGE - 1) * MB, "a", "b")
+    await cluster.create_dataset(placement={"nodeCount": 2})
+    await looked_at(cluster, pages)
+    assert cluster.status("others")["state"] == "Ready"
+    assert all(size >= FILES * MB for size in cluster.held().values())
+
+
+@pytest.mark.parametrize(
+    "preload", [{"enabled": False}, {"paths": ["1"]}], ids=["not preloaded", "a selection of paths"]
+)
+async def test_only_a_dataset_that_is_loaded_whole_is_loaded_early(
+    cluster: Cluster, pages: Pages, preload: dict[str, object]
+) -> None:
+    await cluster.create_dataset(placement={"nodeCount": 2}, preload=preload)
+    await looked_at(cluster, pages)
+    assert not cluster.held()
+
+
+async def test_a_source_that_is_listed_again_is_served_as_it_was_until_the_end(
+    cluster: Cluster, pages: Pages
+) -> None:
+    pages.open.set()
+    await cluster.create_dataset(placement={"nodeCount": 2})
+    await cluster.until_state("Ready")
+    before = cluster.observer.view("default").versions
+    pages.open.clear()
+    cluster.engine.sources["s3://pictures"]["new.jpg"] = MB  # type: ignore[index]
+    await cluster.annotate("pictures", refresh="1")
+    await looked_at(cluster, pages)
+    assert cluster.observer.view("default").versions == before
+    assert cluster.held() == dict.fromkeys("ab", FILES * MB)
+
+
+async def test_two_datasets_of_one_source_load_it_once(cluster: Cluster, pages: Pages) -> None:
+    await cluster.create_dataset(placement={"nodeCount": 2})
+    await cluster.create_dataset("again", placement={"nodeCount": 2})
+    await first_page(cluster)
+    pages.open.set()
+    await cluster.until_state("Ready")
+    await cluster.until_state("Ready", "again")
+    assert pages.from_source < 2 * FILES  # on a busy machine a node stops waiting for the other one
