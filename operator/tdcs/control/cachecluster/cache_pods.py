@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, Final
 
 from tdcs.alluxio import profile
 from tdcs.api import names
@@ -31,6 +31,10 @@ def config_map(plan: Blueprint) -> Object:
     }
 
 
+_OF_NODES: Final = ("nodeSelector", "tolerations")
+"""What of a pod's spec says on which nodes it may run, beside an affinity."""
+
+
 def template(plan: Blueprint, *, labels: dict[str, str], pod: Object) -> Object:
     """A pod template with what all of the cache's pods have; it changes with the configuration."""
     pod_spec: Object = {
@@ -48,6 +52,17 @@ def template(plan: Blueprint, *, labels: dict[str, str], pod: Object) -> Object:
     annotations = {} if plan.native else {names.ANNOTATION_CONFIG_HASH: digest_of(config_map(plan)["data"])}
     metadata = {"labels": labels, **({"annotations": annotations} if annotations else {})}
     return {"metadata": metadata, "spec": pod_spec}
+
+
+def in_place_of(live: Object | None, child: Object) -> Object:
+    """A StatefulSet or DaemonSet with the node selector and tolerations of the live one, so that its pods stay on their
+    nodes; unchanged where there is none."""
+    if live is None:
+        return child
+    live_pod, template = live["spec"]["template"]["spec"], child["spec"]["template"]
+    pod = {key: value for key, value in template["spec"].items() if key not in _OF_NODES}
+    pod |= {key: live_pod[key] for key in _OF_NODES if key in live_pod}
+    return {**child, "spec": {**child["spec"], "template": {**template, "spec": pod}}}
 
 
 def container(

@@ -99,7 +99,7 @@ class CacheClusterController:
         members, holdings = chosen.nodes, chosen.holdings
         trusted = await self._certify(blueprint, {*members, *(node_of(child) for child in sets)})
         try:
-            missing = await self._write_templates(blueprint, members)
+            missing = await self._write_templates(blueprint, members, keep_place=chosen.unmatched)
             restored = await self._restore(blueprint, cluster, sets, members)
             await self._guard.reconcile(
                 blueprint,
@@ -209,12 +209,18 @@ class CacheClusterController:
         )
         await self._publish(obj, CacheClusterStatus(), finding(names.READY, False, "WrongNamespace", text))
 
-    async def _write_templates(self, blueprint: Blueprint, members: list[str]) -> Finding | None:
+    async def _write_templates(
+        self, blueprint: Blueprint, members: list[str], *, keep_place: bool
+    ) -> Finding | None:
         """Write what pods are made from, which makes and replaces pods; where their PriorityClass does not exist
-        nothing is written, and what runs is looked after all the same. Gives what is missing."""
+        nothing is written, and what runs is looked after all the same. Gives what is missing.
+
+        Args:
+            keep_place: workers and clients stay on their nodes, whatever the spec says of nodes.
+        """
         missing = self._missing_class(blueprint.spec)
         if missing is None:
-            await self._apply(blueprint, members)
+            await self._apply(blueprint, members, keep_place=keep_place)
         return missing
 
     def _missing_class(self, spec: CacheClusterSpec) -> Finding | None:
@@ -329,7 +335,7 @@ class CacheClusterController:
             and child["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) == names.COMPONENT_WORKER
         ]
 
-    async def _apply(self, blueprint: Blueprint, members: list[str]) -> None:
+    async def _apply(self, blueprint: Blueprint, members: list[str], *, keep_place: bool) -> None:
         stores = self._context.stores
         if not blueprint.native:
             await self._put(CONFIG_MAPS, cache_pods.config_map(blueprint), blueprint)
@@ -345,12 +351,18 @@ class CacheClusterController:
             if versions is not None and self._set_versions.get(name) == versions:
                 continue
             worker = cache_children.worker(blueprint, node=node)
+            if keep_place:
+                worker = cache_pods.in_place_of(live, worker)
             await self._put(STATEFUL_SETS, worker, blueprint, stores.stateful_sets)
-            if versions is not None:
+            if versions is not None and not keep_place:
                 self._set_versions[name] = versions
             await asyncio.sleep(0)  # hundreds of workers are no pause for the lease and health
         if stock_client.is_wanted(blueprint.spec):
-            await self._put(DAEMON_SETS, stock_client.daemon_set(blueprint), blueprint, stores.daemon_sets)
+            clients = stock_client.daemon_set(blueprint)
+            if keep_place:
+                live = stores.daemon_sets.get((blueprint.namespace, clients["metadata"]["name"]))
+                clients = cache_pods.in_place_of(live, clients)
+            await self._put(DAEMON_SETS, clients, blueprint, stores.daemon_sets)
         else:
             await self._remove_fuse(blueprint)
 

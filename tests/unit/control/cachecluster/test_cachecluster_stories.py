@@ -217,6 +217,38 @@ async def test_the_profile_stock_has_fuse_clients_which_go_with_it() -> None:
         await cluster.until(lambda: FUSE not in cluster.server.store(DAEMON_SETS))
 
 
+async def test_clients_and_workers_keep_their_place_while_no_node_matches() -> None:
+    engine = MemoryEngine(sources={}, workers={"a": 10**9})
+    async with Cluster(engine=engine, nodes={"a": {"cache": "yes"}}) as cluster:
+        tolerations = [{"key": "gpu", "operator": "Exists"}]
+        await cluster.create_cache(profile="Stock", nodeSelector={"cache": "yes"}, tolerations=tolerations)
+        await cluster.until(lambda: FUSE in cluster.server.store(DAEMON_SETS) and bool(worker_sets(cluster)))
+
+        def progress() -> str:
+            condition = cluster.condition(names.PROGRESSING, "default", resource=CACHE_CLUSTERS)
+            return str(condition.get("message", ""))
+
+        async def change(**spec: Any) -> None:
+            await cluster.server.merge(
+                CACHE_CLUSTERS, name="default", namespace="tdcs-system", patch={"spec": spec}
+            )
+
+        def pods() -> list[dict[str, Any]]:
+            stored = cluster.server.store(STATEFUL_SETS)
+            workers = [stored["tdcs-system", name] for name in worker_sets(cluster)]
+            sets = [cluster.server.store(DAEMON_SETS)[FUSE], *workers]
+            return [each["spec"]["template"]["spec"] for each in sets]
+
+        await change(nodeSelector={"cache": "yse"}, tolerations=[], image="other")
+        await cluster.until(lambda: "no node matches" in progress())
+        await cluster.until(lambda: all(pod["containers"][0]["image"] == "other" for pod in pods()))
+        assert [pod["tolerations"] for pod in pods()] == [tolerations] * 2
+        assert pods()[0]["nodeSelector"] == {"cache": "yes"}
+        await change(nodeSelector=None)
+        await cluster.until(lambda: not any(pod.get("tolerations") for pod in pods()))
+        assert not pods()[0].get("nodeSelector")
+
+
 async def test_a_cache_that_starts_warns_nobody_and_one_that_never_starts_does() -> None:
     engine = MemoryEngine(sources={"s3://pictures": {"x": 1000}}, workers={"a": 10**9})
     engine.available = False
