@@ -32,7 +32,7 @@ def config_map(plan: Blueprint) -> Object:
 
 
 _OF_NODES: Final = ("nodeSelector", "tolerations")
-"""What of a pod's spec says on which nodes it may run, beside an affinity."""
+"""What of a pod's spec says on which nodes it may run, apart from an affinity."""
 
 
 def template(plan: Blueprint, *, labels: dict[str, str], pod: Object) -> Object:

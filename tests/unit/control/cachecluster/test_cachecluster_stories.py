@@ -239,14 +239,14 @@ async def test_clients_and_workers_keep_their_place_while_no_node_matches() -> N
             sets = [cluster.server.store(DAEMON_SETS)[FUSE], *workers]
             return [each["spec"]["template"]["spec"] for each in sets]
 
-        await change(nodeSelector={"cache": "yse"}, tolerations=[], image="other")
+        await change(nodeSelector={"cache": "no"}, tolerations=[], image="other")
         await cluster.until(lambda: "no node matches" in progress())
         await cluster.until(lambda: all(pod["containers"][0]["image"] == "other" for pod in pods()))
         assert [pod["tolerations"] for pod in pods()] == [tolerations] * 2
         assert pods()[0]["nodeSelector"] == {"cache": "yes"}
-        await change(nodeSelector=None)
-        await cluster.until(lambda: not any(pod.get("tolerations") for pod in pods()))
-        assert not pods()[0].get("nodeSelector")
+        others = [{"key": "disk", "operator": "Exists"}]
+        await change(nodeSelector={"cache": "yes"}, tolerations=others)
+        await cluster.until(lambda: all(pod["tolerations"] == others for pod in pods()))
 
 
 async def test_a_cache_that_starts_warns_nobody_and_one_that_never_starts_does() -> None:
