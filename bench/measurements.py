@@ -52,6 +52,30 @@ def _listing_of_made_up_names(title: str, files: int, *, seconds_bar: str = "", 
     )
 
 
+def _read_costs(how: str, *, trusted: bool) -> Table:
+    """Processor time of remote reads, by process."""
+    kinds = (
+        ("a GB of a large file", "large_s_per_gb", "s"),
+        ("a file of 100 KB, by eight threads", "small_ms_per_file", "ms"),
+        ("a piece of 4 KiB anywhere, by one thread", "piece_us_one_thread", "us"),
+        ("a piece of 4 KiB anywhere, by eight threads", "piece_us_eight_threads", "us"),
+    )
+    processes = (("the client", "client"), ("the agent", "agent"), ("the program", "program"), ("all", "all"))
+    bars = {"piece_us_one_thread.all": "250", "piece_us_eight_threads.all": "250"}
+    return Table(
+        title=f"Processor time of remote reads, {how}, on a machine that others used",
+        command="python bench/remote_reads/costs.py --rounds 2 --files 500 --pieces 2000"
+        + (" --trusted" if trusted else ""),
+        results="read_costs.jsonl",
+        parameters={"trusted": trusted},
+        figures=tuple(
+            Figure(f"{label}: {process}", f"{kind}.{name}", unit, bars.get(f"{kind}.{name}", ""))
+            for label, kind, unit in kinds
+            for process, name in processes
+        ),
+    )
+
+
 DATA = (
     Table(
         title="From a bucket of 100,000 objects of a real store to its manifest, next to Alluxio's master as it listed "
@@ -130,6 +154,8 @@ DATA = (
             Figure("the second over the first", "larger_over_smaller", "", "1.05"),
         ),
     ),
+    _read_costs("without certificates", trusted=False),
+    _read_costs("with certificates", trusted=True),
 )
 CONTROL = (
     Table(

