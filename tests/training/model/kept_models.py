@@ -166,6 +166,38 @@ class OfDevice(nn.Module):
         return self.head(values.float())
 
 
+class Answered(dict[str, object]):
+    """What a backbone returns: values by name, some of which are None."""
+
+    @property
+    def cache(self) -> object:
+        return self.get("cache")
+
+
+class Backbone(nn.Module):
+    """Is called in one piece: its forward asks for what a graph does not know."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, values: torch.Tensor) -> Answered:
+        return Answered(values=self.second(torch.relu(self.first(values))), size=len(values.tolist()))
+
+
+class SaysItsSize(nn.Module):
+    """Its output has numbers, and values that are None, beside the tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.backbone, self.head = nn.Linear(WIDTH, WIDTH), Backbone(), nn.Linear(WIDTH, 5)
+
+    def forward(self, values: torch.Tensor) -> dict[str, object]:
+        answer = self.backbone(torch.relu(self.stem(values)))
+        output = self.head(answer["values"])
+        return {"logits": output, "cache": answer.cache, "rows": values.shape[0], "size": answer["size"]}
+
+
 class HookedParameter(nn.Module):
     def __init__(self) -> None:
         super().__init__()

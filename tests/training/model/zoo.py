@@ -23,6 +23,7 @@ from tests.training.model.kept_models import (
     HookedParameter,
     Moving,
     OfDevice,
+    SaysItsSize,
     TiedByData,
     Underscored,
     WithLoss,
@@ -157,6 +158,9 @@ ZOO: dict[str, Case] = {
     "wide and deep": Case(WideAndDeep, table_rows, classes),
     "autoencoder": Case(AutoEncoder, rows, elbo),
     "loss in a table of its own": Case(WithLoss, labelled_sentences, lambda output, labels: output.loss),
+    "numbers in the output": Case(
+        SaysItsSize, rows, lambda output, labels: classes(output["logits"], labels)
+    ),
     "names with underscores": Case(Underscored, rows, classes),
     "buffer added to": Case(lambda: Moving(copied=False), rows, classes),
     "buffer copied to": Case(lambda: Moving(copied=True), rows, classes),

@@ -392,15 +392,15 @@ def _layers(module: fx.GraphModule, names: Mapping[int, str]) -> tuple[Layer, ..
         )
         for node in nodes
     ]
-    if len({_whole(source) for source in output.all_input_nodes}) > 1:
+    # Numbers, and what is None, are no tensors that a plan could send.
+    ends = dict.fromkeys(_whole(source) for source in output.all_input_nodes if source not in plain)
+    if len(ends) > 1:
         layers.append(
             Layer(
                 id=f"node{len(nodes) + 1}",
                 name=output.name,  # a module may be called output, too
                 description="Output",
-                inputs=tuple(
-                    dict.fromkeys(ids[_whole(source)] for source in output.all_input_nodes if source in ids)
-                ),
+                inputs=tuple(ids[source] for source in ends if source in ids),
                 parameters=(),
             )
         )
