@@ -565,13 +565,16 @@ def test_what_cannot_be_taken_back_or_comes_to_nothing_is_a_warning(world: World
     kube.patch("Dataset", name, {"metadata": {"finalizers": None}}, namespace=namespace)
 
 
-@pytest.mark.parametrize("kind", ["CacheCluster", "Dataset"])
+@pytest.mark.parametrize("kind", ["CacheCluster", "Dataset", "TrainingJob"])
 def test_what_is_being_deleted_is_not_scaled(world: World, release: str, kind: str) -> None:
     del release
     kube, namespace = world.kube, world.namespace
     obj = dataset(world, "file:///nfs/all")
     if kind == "CacheCluster":
         obj |= {"kind": kind, "spec": {}}
+    if kind == "TrainingJob":
+        obj = job(world)
+        obj["spec"] |= {"framework": "PyTorch", "elastic": {"minReplicas": 1, "maxReplicas": 5}}
     name = obj["metadata"]["name"]
     finalizers = ["tdcs.io/finalizer"]
     kube.create({**obj, "metadata": {**obj["metadata"], "finalizers": finalizers}})

@@ -141,4 +141,24 @@ def test_a_misspelt_field_of_the_cache_is_refused_as_other_values_are(helm: Helm
     fields = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     assert set(schema_of("cacheCluster.spec")["propertyNames"]["enum"]) == set(fields)
     with pytest.raises(RefusedError, match="engin"):
-        helm.template({"cacheCluster.spec.engin": "Native"})
+        helm.template({"cacheCluster.spec.engin": json.dumps("Native")})
+
+
+def test_a_cache_that_the_values_name_no_more_keeps_its_data(helm: Helm) -> None:
+    for name in ("default", "other"):
+        cache = helm.template({"cacheCluster.name": json.dumps(name)}).one("CacheCluster", name)
+        assert cache["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+
+
+def test_every_kind_with_a_scale_has_a_policy_for_objects_that_are_deleted(default: Rendered) -> None:
+    scaled = set()
+    for path in (CHART / "crds").iterdir():
+        crd = document(path.read_text())
+        if any("scale" in version.get("subresources", {}) for version in crd["spec"]["versions"]):
+            scaled.add(f"{crd['spec']['names']['plural']}/scale")
+    covered = set()
+    for policy in default.all("ValidatingAdmissionPolicy"):
+        if "is being deleted, so scaling it" in str(policy["spec"]["validations"]):
+            (rule,) = policy["spec"]["matchConstraints"]["resourceRules"]
+            covered.update(rule["resources"])
+    assert covered == scaled
