@@ -119,9 +119,11 @@ def _user(checked: Checked) -> Iterator[CheckupFinding]:
         role = IN_NAMESPACE.get((verb, plural))
         if role is not None:
             remedy = f"kubectl create rolebinding NAME -n {checked.namespace} --clusterrole={role} {subject}"
-            others = "whoever may makes those that Datasets name, or " if plural == "secrets" else ""
+            who = "an administrator runs"
+            if plural == "secrets":
+                who = "let somebody with this right create those that Datasets name, or have an administrator run"
             place = f"in namespace {checked.namespace}"
-            text = f"you may not {verb} {plural} {place}: {others}an administrator runs {remedy}"
+            text = f"you may not {verb} {plural} {place}: {who} {remedy}"
         else:
             role = IN_CLUSTER[verb, plural]
             remedy = f"kubectl create clusterrolebinding NAME --clusterrole={role} {subject}"

@@ -244,7 +244,7 @@ NOTES: dict[str, tuple[dict[str, Any], str, str]] = {
     "Secrets that may not be made": (
         {"rights": {**WELL.rights, ("create", "secrets"): False}},
         "note",
-        "you may not create secrets in namespace team: whoever may makes those that Datasets name, or an administrator",
+        "you may not create secrets in namespace team: let somebody with this right create those that Datasets name, or",
     ),
     "Secrets that may not be read": (
         {"secrets": None},
