@@ -20,6 +20,7 @@ class Pages:
 
     def __init__(self, cluster: Cluster) -> None:
         self.open = asyncio.Event()
+        self.pages_before = 1
         self.listings = self.held = self.from_source = 0
         self.failure: EngineError | None = None
         self._lister = cluster.memory.lister
@@ -27,12 +28,23 @@ class Pages:
         cluster.engine.before = self._count
 
     async def _hold(self) -> None:
+        self.pages_before -= 1
+        if self.pages_before > 0:
+            return
         self.held += not self.open.is_set()
         await self.open.wait()
-        self._lister.tells_early = False  # the others come at once
+        self._lister.tells_early = not self.open.is_set()  # the others come at once, but when it was cut off
         failure, self.failure = self.failure, None
         if failure is not None:
             raise failure
+
+    def cut_off(self) -> None:
+        """End the listing that is held back, as when its process is killed."""
+        self.failure = EngineUnavailableError(
+            attempted="list", reason="the process was killed", remedy="", retryable=True
+        )
+        held, self.open = self.open, asyncio.Event()
+        held.set()
 
     async def _count(self, operation: Operation) -> None:
         if operation.name == "files":
@@ -99,6 +111,27 @@ async def test_an_operator_that_is_killed_goes_on_with_what_was_loaded(
     pages.open.set()
     await cluster.until_state("Ready")
     assert pages.from_source < 2 * FILES  # on a busy machine a node stops waiting for the other one
+
+
+@pytest.mark.parametrize("killed", ["operator", "lister"])
+async def test_a_listing_that_begins_again_drops_nothing_of_what_the_last_one_had(
+    cluster: Cluster, pages: Pages, killed: str
+) -> None:
+    pages.pages_before = 3
+    await cluster.create_dataset(placement={"nodeCount": 2})
+    loaded = dict.fromkeys("ab", 3 * PAGE * MB)
+    await cluster.until(lambda: cluster.held() == loaded)
+    pages.pages_before, pages.held = 1, 0  # the next one stops behind its first page
+    if killed == "operator":
+        await cluster.stop()
+        await cluster.start()
+    else:
+        pages.cut_off()
+    await cluster.until(lambda: pages.listings == 2)
+    await looked_at(cluster, pages)
+    assert cluster.held() == loaded
+    pages.open.set()
+    await cluster.until_state("Ready")
 
 
 async def test_a_listing_that_is_cut_off_keeps_what_was_loaded(cluster: Cluster, pages: Pages) -> None:

@@ -200,6 +200,9 @@ class MountPass:
                 assigner.drop_mount(mount.path)
                 self.world.manager.drop_mount(cluster=mount.cluster, path=mount.path)
             return replace(before, early=None)
+        manifests = {manifest_of(state, mount.path) for state in holders} - {""}
+        if not all(map(mount.manifests.has_offered, manifests)):
+            return before  # agents may have more by what an operator before this one gave them: they go on with that
         needs = await self._needs(before, early, cache_nodes, holders)
         if needs is None or not needs.wants or needs.hosts.waiting or self._keys_awaited():
             return before

@@ -133,6 +133,7 @@ class MountManifests:
     _begun_for: dict[object, str] = field(default_factory=dict, init=False)
     """What Datasets asked for when the last listing began."""
     _early: Listed | None = field(default=None, init=False)
+    _early_digests: set[str] = field(default_factory=set, init=False)
     _totals: dict[tuple[str, ...], Totals] = field(default_factory=dict, init=False)
     _guard: LossGuard = field(init=False)
     _unchanged: int = field(default=0, init=False)
@@ -167,6 +168,10 @@ class MountManifests:
         """What the first listing has so far: it is loaded, and nothing else is done with it. None when there is none,
         or a version. It stays while a listing that was cut off is gone on with."""
         return self._early if self.view().listed is None else None
+
+    def has_offered(self, digest: str) -> bool:
+        """Whether a manifest is one of what the first listing had at some time, as far as this process knows."""
+        return digest in self._early_digests
 
     def answered(self, key: object) -> str | None:
         """The value of a Dataset's annotation at the last listing of the source; None when it had none."""
@@ -352,8 +357,12 @@ class MountManifests:
         return listed
 
     def _load_early(self, so_far: Listed) -> None:
-        self._early = so_far
-        self.on_done()
+        """Take in what a listing has so far, unless an earlier one had more: agents drop what a manifest does not name,
+        and a listing that begins again has less at first."""
+        if self._early is None or so_far.totals.files >= self._early.totals.files:
+            self._early = so_far
+            self._early_digests.add(so_far.digest)
+            self.on_done()
 
     def _start(
         self,
