@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 PAGE = 1000
 ASKED = "/asked"
-"""At this path it answers with how often it was asked for pages, and for anything else."""
+"""At this path it answers with how often it was asked for pages, for objects of one version, and for anything else."""
 _NUMBER = b"%08d"
 _MARK = b"@@@@@@@@"
 
@@ -29,7 +29,7 @@ def template() -> bytes:
 def serve(host: str, names: int, *, port: int = 0) -> None:
     """Serve until the process is killed; without a port, at one that is free."""
     page, pages = template(), -(-names // PAGE)
-    counts = {"pages": 0, "others": 0}
+    counts = {"pages": 0, "objects": 0, "others": 0}
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -38,9 +38,10 @@ def serve(host: str, names: int, *, port: int = 0) -> None:
             parts = urlsplit(self.path)
             query = parse_qs(parts.query)
             if parts.path == ASKED:
-                self.answer(b"%d %d" % (counts["pages"], counts["others"]))
+                self.answer(b"%d %d %d" % tuple(counts.values()))
                 return
-            counts["pages" if "list-type" in query else "others"] += 1
+            kind = "pages" if "list-type" in query else "objects" if "If-Match" in self.headers else "others"
+            counts[kind] += 1
             number = int(query.get("continuation-token", ["0"])[0])
             more = number + 1 < pages
             token = b"<NextContinuationToken>%d</NextContinuationToken>" % (number + 1) if more else b""

@@ -47,9 +47,15 @@ def countless(network: str) -> Iterator[str]:
 
 
 def asked(endpoint: str) -> tuple[int, int]:
-    """How often a store was asked for pages of names, and for anything else."""
-    pages, other_calls = urllib3.request("GET", endpoint + countless_store.ASKED).data.split()
+    """How often a store was asked for pages of names, and for anything else but objects as agents ask for them."""
+    pages, _, other_calls = urllib3.request("GET", endpoint + countless_store.ASKED).data.split()
     return int(pages), int(other_calls)
+
+
+def held_bytes(cluster: Cluster) -> int:
+    """What agents say that they hold."""
+    agents = cluster.observer.view("default").agents.values()
+    return sum(mount.held_bytes for state in agents for mount in state.mounts.values())
 
 
 def resident() -> int:

@@ -13,8 +13,8 @@ import pytest
 from tests.processes.agent.test_native_cache import NODES, World, running
 from tests.support.programs.web_server import web_server
 
-FILES = {f"data/{number // 100:03}/{number:05}.bin": b"%05d" % number * 20 for number in range(12_000)}
-NAMES = 100
+FILES = {f"data/{number // 100:03}/{number:05}.bin": b"%05d" % number * 20 for number in range(4_000)}
+NAMES = 40
 """Of a page."""
 HELD_SECONDS = 0.4
 """So late come the first half of the pages; the others come when they are let go."""
@@ -64,7 +64,7 @@ async def test_the_first_pages_are_on_nodes_before_the_listing_ends_and_come_onc
         },
         placement={"mode": "Replicate", "nodeCount": 2},
     )
-    await cluster.until(lambda: files_on_nodes(world) >= 1000)
+    await cluster.until(lambda: files_on_nodes(world) >= 500, deadline=180)
     status = cluster.status()
     assert (status["state"], status.get("totalFiles") or 0) == ("Mounting", 0)
     assert world.mounts.get("versions", "") in {"", "{}"} or not cluster.observer.view("default").versions
@@ -74,7 +74,7 @@ async def test_the_first_pages_are_on_nodes_before_the_listing_ends_and_come_onc
     if "operator" in killed:
         await world.operator_is_killed()
     last_page.set()
-    await cluster.until_state("Ready")
+    await cluster.until(lambda: cluster.status().get("state") == "Ready", deadline=180)
     asked_again = sum(store.given.values()) - len(FILES)
     assert len(store.given) == len(FILES)
     assert asked_again <= len(FILES) // 100

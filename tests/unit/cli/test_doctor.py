@@ -244,7 +244,7 @@ NOTES: dict[str, tuple[dict[str, Any], str, str]] = {
     "Secrets that may not be made": (
         {"rights": {**WELL.rights, ("create", "secrets"): False}},
         "note",
-        "you may not create secrets in namespace team: let somebody with this right create those that Datasets name, or",
+        "you may not create secrets in namespace team: let somebody with this right create those that Datasets name",
     ),
     "Secrets that may not be read": (
         {"secrets": None},
