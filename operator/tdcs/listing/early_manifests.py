@@ -6,6 +6,7 @@ it. A later one, and that of the whole listing, has the same ids for the same fi
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable
 from typing import Final
@@ -66,8 +67,9 @@ class EarlyManifests:
         begun = self._clock()
         try:
             digest = await asyncio.to_thread(self._folder.write, builder)
-        except OSError as error:  # the listing itself meets the same, and says so
+        except (OSError, MemoryError) as error:  # the listing goes on without it
             _log.warning("what is listed so far cannot be loaded yet: %s", error)
+            self._next_at = math.inf
             return
         seconds = self._clock() - begun
         self._next_at = self._clock() + SHARE * seconds

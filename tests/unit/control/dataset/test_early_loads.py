@@ -27,6 +27,9 @@ class Pages:
         self._lister.tells_early, self._lister.between_pages = True, self._hold
         cluster.engine.before = self._count
 
+    def tell_early(self) -> None:
+        self._lister.tells_early = True
+
     async def _hold(self) -> None:
         self.pages_before -= 1
         if self.pages_before > 0:
@@ -134,10 +137,11 @@ async def test_a_listing_that_begins_again_drops_nothing_of_what_the_last_one_ha
     await cluster.until_state("Ready")
 
 
-async def test_a_listing_that_is_cut_off_keeps_what_was_loaded(cluster: Cluster, pages: Pages) -> None:
-    pages.failure = EngineUnavailableError(
-        attempted="list", reason="the process was killed", remedy="", retryable=True
-    )
+@pytest.mark.parametrize("error", [EngineUnavailableError, SourceError])
+async def test_a_listing_that_is_cut_off_keeps_what_was_loaded(
+    cluster: Cluster, pages: Pages, error: type[EngineError]
+) -> None:
+    pages.failure = error(attempted="list", reason="the connection was closed", remedy="", retryable=True)
     await cluster.create_dataset(placement={"nodeCount": 2})
     await first_page(cluster)
     pages.open.set()
@@ -158,6 +162,13 @@ async def test_nothing_stays_of_a_source_that_is_refused_in_the_end(
     pages.open.clear()
     await cluster.until(lambda: not cluster.held())
     assert cluster.condition("Mounted")["status"] == "False"
+    pages.tell_early()
+    await cluster.until(lambda: pages.listings >= 2)
+    await looked_at(cluster, pages)
+    assert not cluster.held()  # before the second listing has ended
+    pages.open.set()
+    await cluster.until_state("Ready")
+    assert pages.from_source <= 2 * FILES
 
 
 async def test_nothing_stays_of_a_dataset_that_is_deleted_meanwhile(cluster: Cluster, pages: Pages) -> None:

@@ -27,7 +27,13 @@ from tdcs.listing.lister import Lister
 from tdcs.listing.result import Listed
 from tdcs.listing.transfer import AWAITED_SECONDS, MANIFEST_PATH, WAIT, ManifestUnavailableError
 from tdcs.model.agent_state import AgentState
-from tdcs.model.cache_engine import EngineError, EngineUnavailableError, LimitExceededError, SourceError
+from tdcs.model.cache_engine import (
+    EngineError,
+    EngineUnavailableError,
+    KeysRefusedError,
+    LimitExceededError,
+    SourceError,
+)
 from tdcs.model.listing_limit import LimitCount, ListingLimit, SourcesSize
 from tdcs.model.manifest_format import BadManifestError, Totals
 
@@ -134,6 +140,8 @@ class MountManifests:
     """What Datasets asked for when the last listing began."""
     _early: Listed | None = field(default=None, init=False)
     _early_digests: set[str] = field(default_factory=set, init=False)
+    _refused: bool = field(default=False, init=False)
+    """Whether the source was refused after some of it had been loaded: it is not loaded early again."""
     _totals: dict[tuple[str, ...], Totals] = field(default_factory=dict, init=False)
     _guard: LossGuard = field(init=False)
     _unchanged: int = field(default=0, init=False)
@@ -346,7 +354,8 @@ class MountManifests:
         """A listing when its turn comes, by the limit of that time, and of its end: others have been listed meanwhile,
         and what was left then was left to all of them."""
         self._limit = limit()
-        early = self._load_early if is_first and self._guard.loss is None else None
+        may_load = is_first and self._guard.loss is None and not self._refused
+        early = self._load_early if may_load else None
         listed = await self.lister.list(
             path=self.path, refresh=refresh, resume=True, limit=self._limit, early=early
         )
@@ -435,7 +444,10 @@ class MountManifests:
         # Of a cache that is away its own conditions tell.
         if isinstance(error, SourceError) or not (first or isinstance(error, EngineUnavailableError)):
             self._view = replace(self._view, trouble=cause)
-        if isinstance(error, SourceError | LimitExceededError):
+        # A store that is away for a while, or takes other keys, has what was loaded all the same.
+        is_kept = isinstance(error, KeysRefusedError) or (isinstance(error, SourceError) and error.retryable)
+        if isinstance(error, SourceError | LimitExceededError) and not is_kept:
+            self._refused = self._refused or self._early is not None
             self._early = None
         if isinstance(error, SourceError):
             self.on_refused()
