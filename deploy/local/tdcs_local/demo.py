@@ -281,7 +281,7 @@ def show(runs: Sequence[Run]) -> None:
         table.add_row(
             run.name,
             _lines([(node, size) for node, size in sorted(run.held.items())], prefix) or "nowhere",
-            _lines([(pod["node"], pod["cachedBytes"]) for pod in run.pods], prefix),
+            _pods_by_role(run, prefix),
             f"{run.locality:.2f}",
             "\n".join(f"{epoch}: {speed:,.0f}" for epoch, speed in enumerate(run.images_per_second, 1)),
             _size(run.source_bytes),
@@ -292,6 +292,18 @@ def show(runs: Sequence[Run]) -> None:
 
 def _lines(sizes: Sequence[tuple[str, int]], prefix: str) -> str:
     return "\n".join(f"{node.removeprefix(prefix)}  {_size(size)}" for node, size in sizes)
+
+
+def _pods_by_role(run: Run, prefix: str) -> str:
+    """The nodes of a run's pods and what of the data was there, below the name of their role.
+
+    Pods are named JOB-ROLE-INDEX-SUFFIX.
+    """
+    roles: dict[str, list[tuple[str, int]]] = {}
+    for pod in run.pods:
+        role = pod["pod"].removeprefix(f"{run.name}-").rsplit("-", 2)[0]
+        roles.setdefault(role, []).append((pod["node"], pod["cachedBytes"]))
+    return "\n".join(f"{role}:\n{_lines(sizes, prefix)}" for role, sizes in roles.items())
 
 
 def explanation(first: Run, *, size: int) -> str:

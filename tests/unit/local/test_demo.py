@@ -1,5 +1,6 @@
 """What the demo prints of its runs."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -24,6 +25,15 @@ def run(example: demo.Example, **fields: Any) -> demo.Run:
     return demo.Run(name=example.name, **{**given, **fields})
 
 
+def pods_of(example: demo.Example, *, nodes: Sequence[str]) -> list[dict[str, Any]]:
+    """One pod on each node, as a job's status names them."""
+    roles = ("chief", "ps", "worker") if example is demo.PARAMETER_SERVER else ("worker",) * 3
+    return [
+        {"pod": f"{example.name}-{role}-0-x7k2p", "node": node, "cachedBytes": 1_674_175}
+        for role, node in zip(roles, nodes, strict=True)
+    ]
+
+
 def shown(capsys: pytest.CaptureFixture[str], *, name: str, width: int = 80) -> str:
     """The demo's table of a cluster of this name, printed where no terminal says how wide it is."""
     with pytest.MonkeyPatch.context() as patch:
@@ -31,9 +41,11 @@ def shown(capsys: pytest.CaptureFixture[str], *, name: str, width: int = 80) -> 
         patch.setenv("COLUMNS", str(width))
         nodes = [f"{cluster.name()}-{node}" for node in NODES]
         held = dict.fromkeys(nodes[:2], 1_674_175)
-        pods = [{"node": node, "cachedBytes": 1_674_175} for node in nodes]
         demo.show(
-            [run(each, held=held, pods=pods) for each in (demo.FIRST, demo.SECOND, demo.PARAMETER_SERVER)]
+            [
+                run(each, held=held, pods=pods_of(each, nodes=nodes))
+                for each in (demo.FIRST, demo.SECOND, demo.PARAMETER_SERVER)
+            ]
         )
     return capsys.readouterr().out
 
@@ -59,6 +71,12 @@ def test_the_table_fits_a_hundred_columns(capsys: pytest.CaptureFixture[str]) ->
 def test_speeds_next_to_rows_of_pods_are_said_to_be_of_epochs(capsys: pytest.CaptureFixture[str]) -> None:
     table = shown(capsys, name="tdcs")
     assert all(words in table for words in ("epoch:", "all pods", "1: 12,346", "2: 12,346"))
+
+
+def test_the_pods_of_a_run_stand_below_their_role(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [line.split("│") for line in shown(capsys, name="tdcs").splitlines() if "│" in line]
+    pods = [row[3].strip() for row in rows]
+    assert pods[-6:] == ["chief:", "worker  1.7 MB", "ps:", "worker2  1.7 MB", "worker:", "worker3  1.7 MB"]
 
 
 @pytest.mark.parametrize(("sent", "more"), [(1_674_175, ""), (1_600_000, ""), (2_674_175, "1.0 MB")])
