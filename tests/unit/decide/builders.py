@@ -1,15 +1,19 @@
 """Builders of what placements and assignments are made from."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from tdcs.api.names import GPU_RESOURCE
 from tdcs.decide.cache.wants import Want
 from tdcs.decide.place.agent_assignments import AssignmentInput
 from tdcs.decide.place.copy_nodes import CacheNode
+from tdcs.decide.place.gang_fit import PodGroup
 from tdcs.decide.place.slot_nodes import Candidate, PlacementInput, WantPlacement, place
 from tdcs.decide.place.slot_sources import AgentView
+from tdcs.decide.queue.room_table import RoomTable
 from tdcs.model import slots
 from tdcs.model.agent_state import MountState, Part, PartState
 from tdcs.model.manifest_format import Totals
@@ -118,3 +122,17 @@ def assignment_input(
         agents=agents,
         **changes,
     )
+
+
+def groups_of(pods: Sequence[int]) -> tuple[PodGroup, ...]:
+    """Pods of a gang by the GPUs of each."""
+    return tuple(
+        PodGroup(count=count, request={GPU_RESOURCE: size})
+        for size, count in sorted(Counter(pods).items(), reverse=True)
+    )
+
+
+def fits(pods: Sequence[int], free: Mapping[str, int]) -> bool:
+    """Whether a gang fits on nodes with so many free GPUs."""
+    table = RoomTable({name: {GPU_RESOURCE: gpus} for name, gpus in free.items()})
+    return table.fits(groups_of(pods), scarce=GPU_RESOURCE)

@@ -2,24 +2,21 @@
 
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.decide.builders import fits, groups_of
 
 from tdcs.api.names import GPU_RESOURCE
-from tdcs.decide.place.gang_fit import PodGroup
 from tdcs.decide.queue.gang_turn import schedule
-from tdcs.decide.queue.nodes_aside import nodes_to_set_aside
 from tdcs.decide.queue.pod_admission import (
     MAX_PASSES,
-    choose_copy,
 )
 from tdcs.decide.queue.queue_nodes import Nodes
 from tdcs.decide.queue.queue_schedule import Schedule
 from tdcs.decide.queue.queued_job import Order, QueuedJob
-from tdcs.decide.queue.room_table import RoomTable
 from tdcs_labs.scheduling import place_pods
 
 
@@ -35,18 +32,6 @@ def job(
         passed=passed,
         groups=groups_of(pods),
     )
-
-
-def groups_of(pods: Sequence[int]) -> tuple[PodGroup, ...]:
-    return tuple(
-        PodGroup(count=count, request={GPU_RESOURCE: size})
-        for size, count in sorted(Counter(pods).items(), reverse=True)
-    )
-
-
-def fits(pods: Sequence[int], free: Mapping[str, int]) -> bool:
-    table = RoomTable({name: {GPU_RESOURCE: gpus} for name, gpus in free.items()})
-    return table.fits(groups_of(pods), scarce=GPU_RESOURCE)
 
 
 @given(
@@ -128,38 +113,6 @@ def test_a_large_job_is_not_passed_forever() -> None:
     pytest.fail("the large job never got its nodes")
 
 
-@pytest.mark.parametrize(
-    ("active", "options", "copy"),
-    [
-        ({"0": 3}, {}, "0"),
-        ({"0": 3, "1": 1}, {"limit": 4}, "1"),
-        ({"0": 1, "1": 3}, {"room": {"0": 2, "1": 6}}, "1"),
-        ({"0": 3, "1": 1}, {"room": {"0": 6, "1": 6}}, "1"),
-        ({"0": 4, "1": 1}, {"limit": 4, "room": {"0": 6, "1": 0}}, "1"),
-        ({"0": 4}, {"limit": 4}, None),
-        ({}, {}, None),
-    ],
-)
-def test_which_copy_a_job_reads(active: dict[str, int], options: dict[str, object], copy: str | None) -> None:
-    assert choose_copy(active=active, **options) == copy  # type: ignore[arg-type]
-
-
-@given(
-    active=st.dictionaries(
-        st.integers(min_value=0, max_value=5).map(str), st.integers(min_value=0, max_value=9)
-    ),
-    limit=st.integers(min_value=1, max_value=9),
-)
-def test_a_copy_is_never_given_more_jobs_than_its_limit_and_none_with_a_place_is_left_out(
-    active: dict[str, int], limit: int
-) -> None:
-    copy = choose_copy(active=active, limit=limit)
-    if copy is None:
-        assert all(jobs >= limit for jobs in active.values())
-    else:
-        assert active[copy] < limit
-
-
 jobs = st.lists(
     st.tuples(
         st.lists(st.integers(min_value=1, max_value=8), min_size=1, max_size=4),
@@ -220,39 +173,3 @@ def test_more_free_gpus_never_keep_a_gang_of_equal_pods_out(
     more = [*free]
     more[node % len(free)] += 1
     assert fit(more) >= fit(free)
-
-
-def set_aside(
-    *, pods: Sequence[int], free: Mapping[str, int], size: int = 8, previous: Sequence[str] = ()
-) -> tuple[str, ...]:
-    """What is set aside of nodes of one size for a gang."""
-
-    def holds(nodes: Sequence[str]) -> bool:
-        return fits(pods, dict.fromkeys(nodes, size))
-
-    return nodes_to_set_aside(
-        free=free, sizes=dict.fromkeys(free, size), holds=holds, previous_nodes=previous
-    )
-
-
-@given(
-    pods=st.lists(st.integers(min_value=1, max_value=8), min_size=1, max_size=20),
-    free=st.dictionaries(st.sampled_from("abcdefg"), st.integers(min_value=0, max_value=8)),
-)
-def test_the_fewest_nodes_are_set_aside_that_hold_the_job_and_those_with_the_most_free(
-    pods: list[int], free: dict[str, int]
-) -> None:
-    aside = set_aside(pods=pods, free=free)
-    count = len(aside)
-    assert len(set(aside)) == count
-    needed = next((n for n in range(len(free) + 1) if fits(pods, {f"n{i}": 8 for i in range(n)})), None)
-    assert count == (needed or 0)
-    others_free = [gpus for node, gpus in free.items() if node not in aside]
-    assert all(free[node] >= max(others_free, default=0) for node in aside)
-    # Chosen once and kept, whatever becomes free elsewhere.
-    assert set(set_aside(pods=pods, free=dict.fromkeys(free, 8), previous=aside)) == set(aside)
-
-
-def test_sixty_four_pods_of_one_gpu_need_eight_nodes_of_eight() -> None:
-    free = {f"n{i}": 0 for i in range(64)}
-    assert len(set_aside(pods=[1] * 64, free=free)) == 8

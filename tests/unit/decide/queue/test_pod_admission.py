@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tdcs.decide.queue.pod_admission import DatasetReadiness, Reason, decide
+from tdcs.decide.queue.pod_admission import DatasetReadiness, Reason, choose_copy, decide
 
 
 def dataset(
@@ -113,3 +113,35 @@ def test_more_cached_bytes_never_send_a_job_back(datasets: list[DatasetReadiness
     ]
     before = decide(suspended=False, datasets=datasets)
     assert decide(suspended=False, datasets=fuller).admitted >= before.admitted
+
+
+@pytest.mark.parametrize(
+    ("active", "options", "copy"),
+    [
+        ({"0": 3}, {}, "0"),
+        ({"0": 3, "1": 1}, {"limit": 4}, "1"),
+        ({"0": 1, "1": 3}, {"room": {"0": 2, "1": 6}}, "1"),
+        ({"0": 3, "1": 1}, {"room": {"0": 6, "1": 6}}, "1"),
+        ({"0": 4, "1": 1}, {"limit": 4, "room": {"0": 6, "1": 0}}, "1"),
+        ({"0": 4}, {"limit": 4}, None),
+        ({}, {}, None),
+    ],
+)
+def test_which_copy_a_job_reads(active: dict[str, int], options: dict[str, object], copy: str | None) -> None:
+    assert choose_copy(active=active, **options) == copy  # type: ignore[arg-type]
+
+
+@given(
+    active=st.dictionaries(
+        st.integers(min_value=0, max_value=5).map(str), st.integers(min_value=0, max_value=9)
+    ),
+    limit=st.integers(min_value=1, max_value=9),
+)
+def test_a_copy_is_never_given_more_jobs_than_its_limit_and_none_with_a_place_is_left_out(
+    active: dict[str, int], limit: int
+) -> None:
+    copy = choose_copy(active=active, limit=limit)
+    if copy is None:
+        assert all(jobs >= limit for jobs in active.values())
+    else:
+        assert active[copy] < limit
