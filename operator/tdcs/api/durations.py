@@ -93,8 +93,13 @@ TIME_PATTERN = (
 NOT_A_TIME = "must be a day that there is, with a time and its zone, such as 2030-01-31T20:00:00Z"
 
 
+def is_time(text: str) -> bool:
+    """Whether a text is such a time, of a day that there is."""
+    return re.fullmatch(TIME_PATTERN, text) is not None
+
+
 def _checked_time(text: str) -> str:
-    if re.fullmatch(TIME_PATTERN, text) is None:
+    if not is_time(text):
         raise ValueError(f"{text!r} {NOT_A_TIME}")
     return text
 

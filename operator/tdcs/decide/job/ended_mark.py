@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tdcs.api import names
 from tdcs.api.conditions import Finding, finding, is_true
-from tdcs.api.durations import SKEW_SECONDS, seconds_between
+from tdcs.api.durations import SKEW_SECONDS, is_time, seconds_between
 from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.model.kube_objects import Object
 
@@ -19,7 +19,7 @@ RESTORED = "Restored"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierEnd:
-    """How a job had ended before it was restored, and when."""
+    """How a job had ended before it was restored, and when; `time` is empty when the mark has no valid one."""
 
     succeeded: bool
     time: str
@@ -54,7 +54,10 @@ def earlier_end(obj: Object, status: TrainingJobStatus) -> EarlierEnd | None:
         or status.conditions
     ):
         return None
-    return EarlierEnd(succeeded=mark.get("state") == _state(succeeded=True), time=str(mark.get("time") or ""))
+    time = str(mark.get("time") or "")
+    return EarlierEnd(
+        succeeded=mark.get("state") == _state(succeeded=True), time=time if is_time(time) else ""
+    )
 
 
 def is_of_another_life(status: TrainingJobStatus, *, created: str) -> bool:
