@@ -82,7 +82,13 @@ class SumsLister(Lister):
         self.listings = 0
 
     async def list(
-        self, *, path: str, refresh: bool = False, resume: bool = False, limit: ListingLimit | None = None
+        self,
+        *,
+        path: str,
+        refresh: bool = False,
+        resume: bool = False,
+        limit: ListingLimit | None = None,
+        early: Callable[[Listed], None] | None = None,
     ) -> Listed:
         self.listings += 1
         number = int((await self._engine.mounts())[path].rpartition("mount")[2])

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from tests.processes.agent.test_native_cache import NODES, World, _running
+from tests.processes.agent.test_native_cache import NODES, World
+from tests.processes.agent.test_native_cache import running as world_running
 from tests.support.programs.session_store import SessionStore, session_store
 from tests.support.programs.token_service import AMAZON, ROLE, TokenService, token_service
 from tests.unit.control.cluster import Cluster
@@ -29,7 +30,7 @@ def store() -> Iterator[SessionStore]:
 @pytest.fixture
 async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     monkeypatch.setattr("tests.processes.agent.test_native_cache.FILES", MANY)
-    async for running_world in _running(World(tmp_path, "Native"), tmp_path):
+    async for running_world in world_running(World(tmp_path, "Native"), tmp_path):
         yield running_world
 
 
