@@ -166,6 +166,28 @@ def test_a_graph_that_computes_something_else_is_refused_with_what_can_be_done(
         profile(subject, steps=1)
 
 
+class HandedOnTwice(nn.Module):
+    """The second layer returns the tensor that it was given, and a later one reads it by both names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        y = x.contiguous()
+        output: torch.Tensor = self.last(torch.tanh(y) + x)
+        return output
+
+
+def test_a_tensor_that_a_stage_hands_on_under_two_names_has_its_gradient_once() -> None:
+    case = Case(HandedOnTwice, ZOO["unused layers"].batch, classes)
+    stages = [
+        {"nodes": nodes, "replicas": 1} for nodes in (["node2"], ["node3"], ["node4", "node5", "node6"])
+    ]
+    assert in_stages(case, plan_of({"stages": stages}, source="plan")) == pytest.approx(alone(case), abs=1e-5)
+
+
 def test_most_of_the_zoo_runs() -> None:
     assert len(ZOO) >= 25
     assert sum(not case.refused for case in ZOO.values()) >= 25

@@ -31,11 +31,15 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
 
 
 def detached(value: Any) -> Any:
-    """A value without the graph that made it: what leaves a stage, and what another one begins with."""
+    """A value without the graph that made it: what leaves a stage, and what another one begins with.
+
+    What needs a gradient is a tensor of its own each time: one that came under two names would be given the gradient
+    of both twice.
+    """
 
     def leaf(part: Any) -> Any:
-        if not isinstance(part, torch.Tensor) or part.is_leaf:
+        if not isinstance(part, torch.Tensor) or not part.requires_grad:
             return part
-        return part.detach().requires_grad_(part.requires_grad)
+        return part.detach().requires_grad_()
 
     return leaf(value) if isinstance(value, torch.Tensor) else pytree.tree_map(leaf, value)
