@@ -22,7 +22,7 @@ MB = 1_000_000
 @pytest.fixture
 async def cluster(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
     monkeypatch.setattr("tdcs.control.dataset.mount.mount_snapshot.UNHEARD_SECONDS", 0.2)
-    monkeypatch.setattr("tdcs.control.dataset.mount.mount_pass.UNHEARD_SECONDS", 0.2)
+    monkeypatch.setattr("tdcs.control.dataset.mount.mount_placer.UNHEARD_SECONDS", 0.2)
     monkeypatch.setattr("tdcs.control.dataset.access.volume_objects.UNSEEN_SECONDS", 0.0)
     engine = MemoryEngine(
         sources={"s3://pictures": {"a": MB}, "s3://words": {"b": MB}}, workers={"n1": 100 * MB}
@@ -144,7 +144,7 @@ async def test_a_pass_computes_the_progress_of_a_want_once_for_an_unchanged_assi
     await cluster.create_dataset()
     await at_rest(cluster)
     monkeypatch.setattr(holdings, "progress", counted("progress", holdings.progress))
-    monkeypatch.setattr("tdcs.control.dataset.mount.mount_pass.assign", counted("assign", assign))
+    monkeypatch.setattr("tdcs.control.dataset.mount.mount_placer.assign", counted("assign", assign))
     await cluster.annotate("pictures", refresh="1")
     await cluster.until(lambda: cluster.status().get("refreshed") == "1")
     await at_rest(cluster)
