@@ -11,6 +11,9 @@ from tdcs_local.paths import log_file
 
 def image_id(reference: str) -> str:
     """The id (sha256:...) of an image that the engine has; "" if it has none of that name."""
+    name, at, digest = reference.partition("@")
+    if at:  # the engine lists what was pulled by its digest without the tag
+        reference = f"{name.rpartition(':')[0] if ':' in name.rpartition('/')[2] else name}@{digest}"
     listed = shell.capture(["docker", "image", "ls", "--no-trunc", "--quiet", reference])
     return listed.splitlines()[0] if listed else ""
 

@@ -46,9 +46,9 @@ def up(*, reporter: Reporter) -> None:
         if state in {State.ABSENT, State.BROKEN}:
             host.require_programs("mmdebstrap", "iptables", reporter=reporter)
             host.raise_limits(reporter=reporter)
-            for program in ("kind", "kubernetes"):
-                programs.ensure(program, reporter=reporter)
+            programs.ensure("kind", reporter=reporter)
             images = node_image.ensure(reporter=reporter)
+            node_image.kubectl(reporter=reporter)
             base_image.ensure(reporter=reporter)
             cluster.create(cluster=name, images=images, reporter=reporter)
         cluster.finish(cluster=name, reporter=reporter)
@@ -131,8 +131,8 @@ def _repaired(name: str, state: State, reporter: Reporter) -> State:
         reporter.say(f"the cluster {name} belongs to a checkout that is gone: it is replaced")
         return State.BROKEN
     if state in {State.SILENT, State.STOPPED}:
-        for program in ("kind", "kubernetes"):  # their failure is none of the cluster's
-            programs.ensure(program, reporter=reporter)
+        programs.ensure("kind", reporter=reporter)  # its failure is none of the cluster's
+        node_image.kubectl(reporter=reporter)
     if state is State.SILENT:
         state = _try(cluster.reconnect, name, reporter, otherwise=State.STOPPED)
     if state is State.STOPPED:

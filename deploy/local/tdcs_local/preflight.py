@@ -255,9 +255,7 @@ def _engine_root(engine: str) -> Path:
 
 def _built() -> bool:
     """Whether the large programs are in the cache, or a stock node image makes them needless."""
-    if node_image.stock() is not None:
-        return True
-    return programs.cached("kubernetes") is not None
+    return node_image.stock() is not None or programs.cached("kubernetes") is not None
 
 
 def _disk_of(purpose: str, path: Path) -> Disk:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tdcs_local import demo, host, programs, shell
+from tdcs_local.containers import node_image
 from tdcs_local.kind.kubectl import Kubectl
 from tdcs_local.paths import CHECKOUT, EXAMPLES, KUBECONFIG, log_file
 from tdcs_local.progress import Reporter
@@ -79,7 +80,7 @@ def record(*, output: Path, reporter: Reporter) -> None:
         (folder / "config").write_bytes(KUBECONFIG.read_bytes())
         commands = folder / "bin"
         commands.mkdir()
-        (commands / "kubectl").symlink_to(programs.ensure("kubernetes") / "kubectl")
+        (commands / "kubectl").symlink_to(node_image.kubectl())
         (commands / "tdcs").symlink_to(CHECKOUT / ".venv" / "bin" / "tdcs")
         config = folder / "config"
         choose = ["config", "set-context", "--current", f"--namespace={NAMESPACE}"]

@@ -68,6 +68,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(
         node_image, "ensure", lambda *, reporter: NodeImages(control_plane="cp", worker="worker")
     )
+    monkeypatch.setattr(node_image, "kubectl", lambda *, reporter: Path("/nowhere/kubectl"))
     monkeypatch.setattr(base_image, "ensure", lambda *, reporter: "base")
     monkeypatch.setattr(kubeconfig, "KUBECONFIG", tmp_path / "kubeconfig")
     monkeypatch.setattr(lifecycle, "KUBECONFIG", CHECKOUT / ".local/kubeconfig-tdcs-test")

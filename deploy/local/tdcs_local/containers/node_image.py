@@ -1,7 +1,8 @@
 """The image that a node of the local cluster runs: a Debian root, Kubernetes' programs, and the images a node needs.
 
-Two of them: workers do without the images of the control plane. ``TDCS_NODE_IMAGE=kindest/node:...`` names a stock
-image to use instead, with its own pod network and storage.
+Two of them: workers do without the images of the control plane. Where a registry has kind's own node image, that is
+pulled and no Kubernetes is built: one image for every role, with its own pod network and storage. A machine that has
+built Kubernetes goes on with its own. ``TDCS_NODE_IMAGE=kindest/node:...`` names a stock image.
 """
 
 import os
@@ -13,14 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tdcs_local import cache, docker, mirrors, programs, shell
-from tdcs_local.containers import debian, image_archive
+from tdcs_local.containers import debian, image_archive, pulled
 from tdcs_local.containers.image_archive import Entry, Image, Layer
 from tdcs_local.containers.root_tar import RootTar
 from tdcs_local.errors import LocalError
-from tdcs_local.paths import LOCAL
+from tdcs_local.paths import LOCAL, log_file
 from tdcs_local.progress import Reporter
 
 VARIABLE = "TDCS_NODE_IMAGE"
+STOCK = "kindest/node:v1.34.0@sha256:7416a61b42b1662ca6ca89f02028ac133a309a2a30ba309614e8ec94d976dc5a"
+"""The node image of the release of kind that is built here, as that names it."""
 FOLDER = LOCAL / "node"
 ROOT = debian.Root(
     name="node",
@@ -36,6 +39,7 @@ ROOT = debian.Root(
 PARTS = ("kubernetes", "etcd", "coredns", "cni", "network-policies", "pause", "local-path-provisioner")
 BUSYBOX = "tdcs.local/busybox:node"
 PROVISIONER = "tdcs.local/local-path-provisioner:node"
+_KUBECTL_IN_IMAGE = "/usr/bin/kubectl"
 _SHELL_TOOLS = (
     *(
         "sh",
@@ -81,8 +85,8 @@ class NodeImages:
 
 
 def stock() -> NodeImages | None:
-    """The stock image that the user named, for every role."""
-    name = os.environ.get(VARIABLE)
+    """The stock image, for every role: that which the user named, or which a registry gave."""
+    name = os.environ.get(VARIABLE) or (STOCK if _stock_suffices() and pulled.chosen(STOCK) else "")
     return NodeImages(control_plane=name, worker=name) if name else None
 
 
@@ -102,15 +106,65 @@ def key() -> str:
 
 def references() -> NodeImages:
     """The names of the images, whether they exist or not."""
-    name = f"tdcs/node:{programs.KUBERNETES_VERSION}-{key()}"
-    return stock() or NodeImages(control_plane=name, worker=f"{name}-worker")
+    return stock() or _made()
 
 
 def ensure(*, reporter: Reporter) -> NodeImages:
-    """The node images, which exist afterwards (a stock one is pulled when the cluster is created)."""
-    images = references()
-    if stock() or (docker.image_id(images.control_plane) and docker.image_id(images.worker)):
-        return images
+    """The node images, which exist afterwards."""
+    if name := os.environ.get(VARIABLE):
+        if not docker.image_id(name):
+            pulled.pull(
+                name,
+                reporter=reporter,
+                remedy=f"unset {VARIABLE} to have the nodes built here where no registry has one",
+            )
+        return references()
+    images = _made()
+    if stock() is None:
+        if docker.image_id(images.control_plane) and docker.image_id(images.worker):
+            return images
+        if programs.cached("kubernetes") is not None or not _stock_suffices():
+            return _build(images, reporter=reporter)
+    instead = "Kubernetes is built from source, which takes a quarter of an hour"
+    if pulled.ensure(STOCK, instead=instead, reporter=reporter):
+        return references()
+    return _build(images, reporter=reporter)
+
+
+def kubectl(*, reporter: Reporter | None = None) -> Path:
+    """A kubectl for the cluster: the one that was built, or else that of the stock image."""
+    built, images = programs.cached("kubernetes"), stock()
+    if built is not None or images is None:
+        return (built or programs.ensure("kubernetes", reporter=reporter)) / "kubectl"
+    image = images.control_plane
+
+    def copy(scratch: Path) -> None:
+        what = f"kubectl could not be copied from the image {image}"
+        container = shell.capture(["docker", "create", image], what=what)
+        try:
+            shell.run(
+                ["docker", "cp", f"{container}:{_KUBECTL_IN_IMAGE}", scratch / "kubectl"],
+                what=what,
+                log=log_file("kubectl"),
+            )
+        finally:
+            shell.succeeds(["docker", "rm", container])
+
+    return cache.product("kubectl", cache.digest([image, docker.image_id(image)]), copy) / "kubectl"
+
+
+def _stock_suffices() -> bool:
+    """Whether no release of Kubernetes was asked for by its number."""
+    return not os.environ.get(programs.KUBERNETES_VARIABLE)
+
+
+def _made() -> NodeImages:
+    """The names of the images that are made here."""
+    name = f"tdcs/node:{programs.KUBERNETES_VERSION}-{key()}"
+    return NodeImages(control_plane=name, worker=f"{name}-worker")
+
+
+def _build(images: NodeImages, *, reporter: Reporter) -> NodeImages:
     parts = {name: programs.ensure(name, reporter=reporter) for name in PARTS}
     root = debian.ensure(ROOT, reporter=reporter)
     with cache.locked(

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from tdcs_local import programs
+from tdcs_local.containers import node_image
 from tdcs_local.errors import LocalError
 from tdcs_local.paths import KUBECONFIG
 from tdcs_local.progress import Step
@@ -26,7 +26,7 @@ class Kubectl:
 
     def __init__(self, *, kubeconfig: Path = KUBECONFIG) -> None:
         self.kubeconfig = kubeconfig
-        self._program = programs.ensure("kubernetes") / "kubectl"
+        self._program = node_image.kubectl()
 
     def __call__(self, *words: str, stdin: str | None = None, what: str = "", timeout: float = 120) -> str:
         """Run one kubectl command and return its stdout."""

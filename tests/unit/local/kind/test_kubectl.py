@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tdcs_local import programs
+from tdcs_local.containers import node_image
 from tdcs_local.errors import LocalError
 from tdcs_local.kind import kubectl
 from tdcs_local.kind.kubectl import Kubectl
@@ -30,7 +30,7 @@ class Api:
 
 @pytest.fixture
 def program(monkeypatch: pytest.MonkeyPatch) -> Kubectl:
-    monkeypatch.setattr(programs, "ensure", lambda name: Path("/nowhere"))
+    monkeypatch.setattr(node_image, "kubectl", lambda: Path("/nowhere/kubectl"))
     monkeypatch.setattr(kubectl, "RETRY_PAUSES", (0.0, 0.0, 0.0))
     return Kubectl()
 
