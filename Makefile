@@ -1,6 +1,6 @@
 # Every target installs what it lacks. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help flaky dashboard-docs mutants queue-walks served-modules attacks autoscaling chaos chaos-processes power-cuts ecosystem package sbom docs site recording venv up down images install uninstall status doctor demo test quick rights lint types contracts unit processes training compile controlplane engine e2e experiment experiment-docs walks crds lock simulation-docs simulation-quick training-docs update version
+.PHONY: help flaky dashboard-docs mutants queue-walks served-modules attacks autoscaling chaos chaos-processes power-cuts ecosystem package upgrade sbom docs site recording venv up down images install uninstall status doctor demo test quick rights lint types contracts unit processes training compile controlplane engine e2e experiment experiment-docs walks crds lock simulation-docs simulation-quick training-docs update version
 
 PYTHON ?= python3
 VENV   := .venv
@@ -137,6 +137,12 @@ autoscaling: venv ## the cache scaled by a HorizontalPodAutoscaler, with a real 
 
 package: venv ## the files of a release into .local/release: chart, images as OCI layouts, SBOMs, krew's plugin, notes, sums; RELEASE_URL=https://... of its files, SIGN_KEY=FILE signs the sums
 	@$(LOCAL) package --url "$(RELEASE_URL)" $(if $(SIGN_KEY),--sign-key "$(SIGN_KEY)")
+
+upgrade: venv ## install the last release on the local cluster, run jobs, upgrade to this checkout, and compare what is left: RELEASE=TAG
+	@$(LOCAL) up
+	@$(LOCAL) images tdcs alluxio store toolbox
+	@folder=$$($(LOCAL) last-release --of "$(RELEASE)") && TDCS_DEEP=1 TDCS_RELEASE=$$folder PYTHONPATH=deploy/local \
+	  $(BIN)/python -m pytest -q -s -n0 -o timeout_func_only=true e2e/install/test_release_upgrade.py
 
 sbom: venv ## what is in the images, as CycloneDX, into .local/sbom: Debian's packages, Python distributions and their libraries, jars, Go modules; IMAGES="REFERENCE..." of others, too
 	@$(LOCAL) sbom $(addprefix --image ,$(IMAGES))

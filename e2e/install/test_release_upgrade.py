@@ -1,7 +1,7 @@
 """The packaged release is installed, used, and upgraded to this checkout; nothing that it held is lost.
 
 The release is the folder that `make package` has written (`.local/release`, or TDCS_RELEASE): its chart as helm packed
-it, and its images as OCI layouts. CI keeps that of the last release.
+it, and its images as OCI layouts. `make upgrade` makes that of the last tag and runs this.
 """
 
 import os
@@ -28,7 +28,7 @@ def packaged() -> Path:
     charts = sorted(RELEASE.glob("tdcs-*.tgz"))
     if not charts:
         pytest.skip(
-            f"no packaged release in {RELEASE}: run `make package`, or name its folder in TDCS_RELEASE"
+            f"no packaged release in {RELEASE}: run `make upgrade`, or name its folder in TDCS_RELEASE"
         )
     return charts[-1]
 

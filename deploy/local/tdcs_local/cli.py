@@ -12,7 +12,7 @@ from tdcs_local import lifecycle, preflight, programs, recording
 from tdcs_local.containers import compile_environment, torch_root
 from tdcs_local.errors import LocalError
 from tdcs_local.kind import cluster, images, release
-from tdcs_local.packaging.command import package, sbom
+from tdcs_local.packaging.command import last_release_command, package, sbom
 from tdcs_local.paths import CHECKOUT
 from tdcs_local.progress import Reporter
 from tdcs_local.store.commands import store
@@ -264,5 +264,6 @@ def experiment_page(results: Path, predict_again: bool) -> None:
 
 main.add_command(package)
 main.add_command(sbom)
+main.add_command(last_release_command)
 main.add_command(store)
 main.add_command(update)

@@ -9,6 +9,7 @@ import yaml
 from tdcs_local import cache, host, programs, shell
 from tdcs_local.errors import LocalError
 from tdcs_local.kind import images
+from tdcs_local.packaging import last_release
 from tdcs_local.packaging.image_layout import write_image_layout
 from tdcs_local.packaging.krew import write_plugin
 from tdcs_local.packaging.notes import release_notes
@@ -46,6 +47,13 @@ def package(url: str, output: Path, with_images: bool, sign_key: Path | None) ->
     written += [sums, *(sign(sums, key_file=sign_key) if sign_key else ())]
     for path in written:
         click.echo(path)
+
+
+@click.command(name="last-release")
+@click.option("--of", "revision", default="", help="Tag or commit of the release.  [default: the last tag]")
+def last_release_command(revision: str) -> None:
+    """Make the files of a release before this checkout, from its own commit; prints their folder."""
+    click.echo(last_release.ensure(revision, reporter=Reporter()))
 
 
 RELEASED = ("tdcs", "alluxio")
