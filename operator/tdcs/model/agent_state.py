@@ -127,6 +127,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
         bandwidth: bytes a second that this agent may read from the source for this mount; None for no limit.
         fill_bytes: what is read from the source for readers is kept here until so many bytes of the mount are here, as
             room allows; 0: it is not kept.
+        early_files: how many files the manifest names when its listing goes on; 0: it is that of a whole listing.
     """
 
     mount: str
@@ -143,6 +144,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     bandwidth: int | None = None
     check: Check | None = None
     fill_bytes: int = 0
+    early_files: int = 0
 
 
 FailureCode = Literal[
@@ -233,6 +235,8 @@ class MountState(msgspec.Struct, frozen=True, kw_only=True):
         source_rate, peer_rate: the same in bytes a second, over the last seconds.
         busy: whether something is still being pulled or dropped.
         fills: whether what is read from the source for readers is kept here now.
+        early_files: that of the last assignment, also of one before the process began: what is here is of a listing
+            that went on, and no version of the source is told by it.
     """
 
     mount: Name
@@ -257,6 +261,7 @@ class MountState(msgspec.Struct, frozen=True, kw_only=True):
     busy: bool = False
     check: CheckState | None = None
     fills: bool = False
+    early_files: Count = 0
 
     @property
     def failed_count(self) -> int:

@@ -342,3 +342,17 @@ async def test_a_restarted_agent_knows_which_files_cannot_be_had_before_it_has_t
         await eventually_async(lambda: not list(again.disk.failures.iterdir()), deadline=30)
         again.agent.drop_mounts([MOUNT])
         await eventually_async(lambda: MOUNT not in again.agent.mounts, deadline=30)
+
+
+async def test_a_restarted_agent_says_that_what_it_has_is_of_a_listing_that_went_on(
+    tmp_path: Path, version: Version
+) -> None:
+    async with running_agent(tmp_path / "one") as agent:
+        agent.give(version.assignment(early_files=3), manifests=version)
+        await agent.holds(version)
+        assert agent.mount().early_files == 3
+    async with running_agent(tmp_path / "one") as again:
+        await eventually_async(lambda: again.mount().held_bytes == version.bytes, deadline=30)
+        assert (again.mount().version, again.mount().early_files) == (0, 3)
+        again.give(version.assignment(version=2))
+        assert again.mount().early_files == 0

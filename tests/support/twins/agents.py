@@ -78,7 +78,12 @@ class MemoryAgents(TwinWork):
             stop(mount)
         new = self._nodes[node] = TwinNode(node, f"{node}-{next(self._instances)}")
         for path, mount in {} if forgets else old.mounts.items():
-            assignment = Assignment(mount=path, version=0, manifest=mount.assignment.manifest)
+            assignment = Assignment(
+                mount=path,
+                version=0,
+                manifest=mount.assignment.manifest,
+                early_files=mount.assignment.early_files,
+            )
             wrong = {name: failure for name, failure in mount.failed.items() if failure.code == "Wrong"}
             self._begin(
                 new,
@@ -288,4 +293,5 @@ class MemoryAgents(TwinWork):
             busy=mount.working,
             check=mount.check,
             fills=held_bytes < assignment.fill_bytes,
+            early_files=assignment.early_files,
         )

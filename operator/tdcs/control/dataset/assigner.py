@@ -263,6 +263,7 @@ def _emptied(assignment: Assignment) -> Assignment:
         version=0,
         manifest=assignment.manifest,
         manifest_urls=assignment.manifest_urls,
+        early_files=assignment.early_files,
     )
 
 

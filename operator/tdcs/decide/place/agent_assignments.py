@@ -68,6 +68,7 @@ class AssignmentInput:
             have of it, nothing is read from the source.
         handover_seconds: how long a slot that is elsewhere by now stays where it was.
         zone: the level of zones in the agents' places; negative: they have none.
+        early_files: see `Assignment`.
     """
 
     mount: str
@@ -83,6 +84,7 @@ class AssignmentInput:
     expected: frozenset[str] = frozenset()
     handover_seconds: float = 0.0
     zone: int = -1
+    early_files: int = 0
 
 
 def assign(inputs: AssignmentInput) -> dict[str, Assignment]:
@@ -144,6 +146,7 @@ def assign(inputs: AssignmentInput) -> dict[str, Assignment]:
             bandwidth=bandwidths.get(name),
             check=_check_here(checks.get(name), node),
             fill_bytes=_fill_bytes(inputs, node.view),
+            early_files=inputs.early_files,
         )
     urls = _manifest_urls(inputs, sorted(assignments), nodes)
     return {name: replace(assignment, manifest_urls=urls[name]) for name, assignment in assignments.items()}

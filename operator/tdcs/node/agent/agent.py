@@ -65,11 +65,13 @@ class KnownMount(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         forgotten: all of it is to be dropped; the process ended before that was done.
+        early_files: see `Assignment`.
     """
 
     mount: str
     manifest: str
     forgotten: bool = False
+    early_files: int = 0
 
 
 class AssignmentFolder(MountNotes[KnownMount]):
@@ -79,7 +81,11 @@ class AssignmentFolder(MountNotes[KnownMount]):
         super().__init__(folder, kind=KnownMount)
 
     def assigned(self, assignment: Assignment) -> None:
-        self.write(KnownMount(mount=assignment.mount, manifest=assignment.manifest))
+        self.write(
+            KnownMount(
+                mount=assignment.mount, manifest=assignment.manifest, early_files=assignment.early_files
+            )
+        )
 
     def forgotten(self, mount: str) -> None:
         for note in self.read():
@@ -249,7 +255,7 @@ class Agent:
         self._lanes.loop = asyncio.get_running_loop()
         for note in await asyncio.to_thread(self._assignments.read):
             mount = self._mount(note.mount)
-            mount.forgotten = note.forgotten
+            mount.forgotten, mount.early_files = note.forgotten, note.early_files
             await self._open(mount, note.manifest)
         await asyncio.to_thread(self.inventory.look, list(self.mounts.values()))
         self._publish(at_once=True)

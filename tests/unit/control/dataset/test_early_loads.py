@@ -7,6 +7,7 @@ import pytest
 from tests.support.twins.engine import MemoryEngine, Operation
 from tests.unit.control.cluster import Cluster
 
+from tdcs.control.dataset.mount.shared_mount import Place
 from tdcs.model.cache_engine import EngineError, EngineUnavailableError, LimitExceededError, SourceError
 from tdcs.model.kube_resources import DATASETS
 
@@ -169,6 +170,59 @@ async def test_nothing_stays_of_a_source_that_is_refused_in_the_end(
     pages.open.set()
     await cluster.until_state("Ready")
     assert pages.from_source <= 2 * FILES
+
+
+@pytest.mark.parametrize("agents_restart", [False, True])
+async def test_nothing_stays_of_a_source_that_is_refused_after_the_operator_was_killed(
+    cluster: Cluster, pages: Pages, agents_restart: bool
+) -> None:
+    await cluster.create_dataset(placement={"nodeCount": 2})
+    await first_page(cluster)
+    await cluster.stop()
+    for node in "ab" if agents_restart else "":
+        cluster.agents.restart(node)
+    pages.failure = SourceError(attempted="list", reason="it has too much", remedy="Name a folder with less")
+    pages.open.set()
+    await cluster.start()
+    await cluster.until(lambda: pages.failure is None)
+    pages.open.clear()
+    await cluster.until(lambda: not cluster.held())
+
+
+@pytest.mark.parametrize("restart", [False, True], ids=["one operator", "operator restarts"])
+@pytest.mark.parametrize(
+    "preload", [{"enabled": False}, {"paths": ["1"]}], ids=["not preloaded", "a selection of paths"]
+)
+async def test_agents_drop_what_was_loaded_early_when_nobody_wants_all_of_it_any_more(
+    cluster: Cluster, pages: Pages, preload: dict[str, object], restart: bool
+) -> None:
+    await cluster.create_dataset(placement={"nodeCount": 2})
+    await first_page(cluster)
+    if restart:
+        await cluster.stop()
+    await cluster.change(DATASETS, "pictures", preload=preload)
+    if restart:
+        await cluster.start()
+    await cluster.until(lambda: not cluster.held())
+    assert pages.held
+
+
+async def test_a_refused_source_gives_its_room_and_bandwidth_to_others(
+    cluster: Cluster, pages: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_back: list[Place] = []
+    monkeypatch.setattr(cluster.mounts.bandwidth, "drop_mount", given_back.append)
+    pages.failure = SourceError(attempted="list", reason="it has too much", remedy="Name a folder with less")
+    await cluster.create_dataset(placement={"nodeCount": 2})
+    await first_page(cluster)
+    (mount,) = cluster.mounts
+    assert mount.path in cluster.mounts.manager.paths("default")
+    pages.open.set()
+    await cluster.until(lambda: pages.failure is None)
+    pages.open.clear()
+    await cluster.until(lambda: not cluster.held())
+    assert mount.path not in cluster.mounts.manager.paths("default")
+    assert mount.place in given_back
 
 
 async def test_nothing_stays_of_a_dataset_that_is_deleted_meanwhile(cluster: Cluster, pages: Pages) -> None:

@@ -125,9 +125,17 @@ class World:
     async def drop(self, mount: Mount) -> None:
         self._mounts.pop(mount.place, None)
         self._release_claim(mount)
+        self._drop_shares(mount)
+        await mount.close()
+
+    def drop_loads(self, mount: Mount) -> None:
+        """Have agents drop what was loaded of a mount that stays, and give back what it was granted."""
+        self.assigner(mount.cluster).drop_mount(mount.path)
+        self._drop_shares(mount)
+
+    def _drop_shares(self, mount: Mount) -> None:
         self.manager.drop_mount(cluster=mount.cluster, path=mount.path)
         self.bandwidth.drop_mount(mount.place)
-        await mount.close()
 
     def _release_claim(self, mount: Mount) -> None:
         self.context.caches.get(cluster=mount.cluster).claims.release(mount.place)

@@ -233,8 +233,14 @@ class MountPlacer:
             progress=progress,
         )
 
-    async def assignments(self, listed: Listed, needs: MountNeeds, work: AgentWork) -> dict[str, Assignment]:
-        """What each agent shall do."""
+    async def assignments(
+        self, listed: Listed, needs: MountNeeds, work: AgentWork, *, is_early: bool = False
+    ) -> dict[str, Assignment]:
+        """What each agent shall do.
+
+        Args:
+            is_early: whether the listing goes on.
+        """
         hosts, decision, settings = needs.hosts, work.decision, self.world.context.settings
         inputs = AssignmentInput(
             mount=self.mount.path,
@@ -258,6 +264,7 @@ class MountPlacer:
             expected=work.expected,
             handover_seconds=settings.handover_seconds * table_seconds(len(hosts.agents)),
             zone=level_of_zones(settings.topology_labels),
+            early_files=listed.totals.files if is_early else 0,
         )
         # A few nodes take a millisecond or two, less than the way to a thread and back.
         few = len(inputs.agents) <= FEW_NODES

@@ -112,6 +112,7 @@ class MountManifests:
         on_refused: called when the source has refused one.
         size: of the last version; None before the first. A listing that ends sets it at once, not the pass that takes
             the version in: other listings may end before that.
+        is_refused: whether the last listing ended in that the source is not let in: nothing of it stays.
     """
 
     path: str
@@ -127,6 +128,7 @@ class MountManifests:
     on_refused: Callable[[], None]
     clock: Callable[[], float]
     size: SourcesSize | None = field(default=None, init=False)
+    is_refused: bool = field(default=False, init=False)
     _listing: _Listing | None = field(default=None, init=False)
     _turn: ListingTurn | None = field(default=None, init=False)
     _namespaces: frozenset[str] = field(default=frozenset(), init=False)
@@ -139,9 +141,8 @@ class MountManifests:
     _begun_for: dict[object, str] = field(default_factory=dict, init=False)
     """What Datasets asked for when the last listing began."""
     _early: Listed | None = field(default=None, init=False)
-    _early_digests: set[str] = field(default_factory=set, init=False)
-    _refused: bool = field(default=False, init=False)
-    """Whether the source was refused after some of it had been loaded: it is not loaded early again."""
+    _loads_early: bool = field(default=True, init=False)
+    """Whether a first listing gives what it has so far: not again when the source was refused after that."""
     _totals: dict[tuple[str, ...], Totals] = field(default_factory=dict, init=False)
     _guard: LossGuard = field(init=False)
     _unchanged: int = field(default=0, init=False)
@@ -176,10 +177,6 @@ class MountManifests:
         """What the first listing has so far: it is loaded, and nothing else is done with it. None when there is none,
         or a version. It stays while a listing that was cut off is gone on with."""
         return self._early if self.view().listed is None else None
-
-    def has_offered(self, digest: str) -> bool:
-        """Whether a manifest is one of what the first listing had at some time, as far as this process knows."""
-        return digest in self._early_digests
 
     def answered(self, key: object) -> str | None:
         """The value of a Dataset's annotation at the last listing of the source; None when it had none."""
@@ -282,6 +279,7 @@ class MountManifests:
         self._view = ManifestView(checked=self._view.checked)
         self._recovered, self._totals, self._again_at = True, {}, -math.inf
         self.size = self._early = None
+        self.is_refused = False
 
     def lost(self, digest: str) -> bool:
         """The manifest of a version cannot be had: whether it is the last one, and is listed again."""
@@ -354,7 +352,7 @@ class MountManifests:
         """A listing when its turn comes, by the limit of that time, and of its end: others have been listed meanwhile,
         and what was left then was left to all of them."""
         self._limit = limit()
-        may_load = is_first and self._guard.loss is None and not self._refused
+        may_load = is_first and self._guard.loss is None and self._loads_early
         early = self._load_early if may_load else None
         listed = await self.lister.list(
             path=self.path, refresh=refresh, resume=True, limit=self._limit, early=early
@@ -366,12 +364,9 @@ class MountManifests:
         return listed
 
     def _load_early(self, so_far: Listed) -> None:
-        """Take in what a listing has so far, unless an earlier one had more: agents drop what a manifest does not name,
-        and a listing that begins again has less at first."""
-        if self._early is None or so_far.totals.files >= self._early.totals.files:
-            self._early = so_far
-            self._early_digests.add(so_far.digest)
-            self.on_done()
+        """Take in what a listing has so far."""
+        self._early = so_far
+        self.on_done()
 
     def _start(
         self,
@@ -406,7 +401,7 @@ class MountManifests:
             self._totals, self._changed_files = {}, 0
         self._unchanged = self._unchanged + done.again if not changed else 0
         self._view = replace(self._view, listed=listed, problem=None)
-        self._early = None
+        self._early, self.is_refused = None, False
         self._guard.accept(version=listed.digest, size=listed.size)
         if done.refresh:
             self._view = replace(self._view, trouble=None)
@@ -420,7 +415,7 @@ class MountManifests:
 
     def _shrunk(self, done: _Listing) -> None:
         """The source has lost too much: the last version stays, and the source is looked at again."""
-        self._early = None
+        self._early, self.is_refused = None, True
         pause = self._guard.pause(max(self.pause, CHANGED_SHARE * (self.clock() - done.began)))
         self._again_at = self.clock() + pause
         cause = self._guard.problem(retry_after=pause)
@@ -447,8 +442,8 @@ class MountManifests:
         # A store that is away for a while, or takes other keys, has what was loaded all the same.
         is_kept = isinstance(error, KeysRefusedError) or (isinstance(error, SourceError) and error.retryable)
         if isinstance(error, SourceError | LimitExceededError) and not is_kept:
-            self._refused = self._refused or self._early is not None
-            self._early = None
+            self._loads_early = self._loads_early and self._early is None
+            self._early, self.is_refused = None, True
         if isinstance(error, SourceError):
             self.on_refused()
 

@@ -51,6 +51,7 @@ class MountBlocks:
         lock: one for all mounts of the agent; what is here and the room that it takes change together under it.
         ledger: None until the manifest is here.
         forgotten: everything of it is to be dropped.
+        early_files: see `MountState`.
         room_until: pulling rests until then.
         refused: ids of blocks that a comparison found wrong.
     """
@@ -62,6 +63,7 @@ class MountBlocks:
     ledger: Ledger | None = None
     assignment: Assignment | None = None
     forgotten: bool = False
+    early_files: int = 0
     readable: ReadableBlocks = field(default_factory=ReadableBlocks)
     room_until: float = 0.0
     room_failure: FileFailure | None = None
@@ -73,7 +75,7 @@ class MountBlocks:
         """Work by this assignment; its manifest is that of the ledger, or follows."""
         with self.lock:
             self.assignment = assignment
-            self.forgotten = False
+            self.forgotten, self.early_files = False, assignment.early_files
             self._handover.assign(assignment, now=self.clock())
             if self.ledger is not None and self.ledger.manifest.digest == assignment.manifest:
                 self.ledger.assign(assignment)

@@ -198,4 +198,5 @@ class MountWork(MountBlocks):
                 source_rate=self.source.bytes.sample(),
                 peer_rate=self.peers.bytes.sample(),
                 busy=state.busy or self.forgotten,
+                early_files=self.early_files,
             )
