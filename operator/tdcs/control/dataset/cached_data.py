@@ -78,14 +78,19 @@ class CachedData:
         previous = self._last_holders.get(cluster, {})
         holders: dict[str, _LastHolders] = {}
         complete = self._world.is_complete(cluster)
-        agents = self._world.nodes_of(cluster).holders
+        cache_nodes = self._world.nodes_of(cluster)
         for mount in self._world:
             report = mount.report
             if mount.cluster != cluster or (only_needed and not needed.get(mount.path)):
                 continue
             if report is None or report.decision is None:
-                # Where agents have something of it, its first decision tells what is nowhere else.
-                complete = complete and mount.path not in agents
+                # Where agents have something of a version, its first decision tells what is nowhere else. What was
+                # loaded before there is one counts nowhere.
+                states = (
+                    cache_nodes.agents[node].mounts[mount.path]
+                    for node in cache_nodes.holders.get(mount.path, ())
+                )
+                complete = complete and all(state.early_files for state in states)
                 continue
             before = previous.get(mount.path)
             holders[mount.path] = (

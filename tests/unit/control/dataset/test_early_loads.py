@@ -225,6 +225,20 @@ async def test_a_refused_source_gives_its_room_and_bandwidth_to_others(
     assert mount.place in given_back
 
 
+@pytest.mark.parametrize("restart", [False, True], ids=["one operator", "operator restarts"])
+async def test_what_is_loaded_early_keeps_no_node_from_leaving(
+    cluster: Cluster, pages: Pages, restart: bool
+) -> None:
+    await cluster.create_dataset(placement={"nodeCount": 2})
+    await first_page(cluster)
+    if restart:
+        await cluster.stop()
+        await cluster.start()
+        await looked_at(cluster, pages)
+    last_holders = cluster.cached_data.last_holders("default", leaving=frozenset("a"), only_needed=False)
+    assert last_holders == (frozenset(), True)
+
+
 async def test_nothing_stays_of_a_dataset_that_is_deleted_meanwhile(cluster: Cluster, pages: Pages) -> None:
     await cluster.create_dataset(placement={"nodeCount": 2})
     await first_page(cluster)
