@@ -9,6 +9,7 @@
   that one cannot either: one node's error decides nothing, and the source's is not read again.
 """
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -89,6 +90,7 @@ class AssignmentInput:
 
 def assign(inputs: AssignmentInput) -> dict[str, Assignment]:
     """What each agent is to be assigned, by node; versions are set when it is sent."""
+    inputs = _without_old_progress(inputs)
     nodes = {view.node: _node(view, inputs) for view in inputs.agents}
     for placement in inputs.placements:
         pull: Pull = "All" if placement.want.load else "Nothing"
@@ -150,6 +152,15 @@ def assign(inputs: AssignmentInput) -> dict[str, Assignment]:
         )
     urls = _manifest_urls(inputs, sorted(assignments), nodes)
     return {name: replace(assignment, manifest_urls=urls[name]) for name, assignment in assignments.items()}
+
+
+def _without_old_progress(inputs: AssignmentInput) -> AssignmentInput:
+    """Without the parts of agents that count by another version: who has all of that lacks what is new in this one."""
+    agents = (
+        view if view.state.manifest == inputs.manifest else dataclasses.replace(view, parts=())
+        for view in inputs.agents
+    )
+    return dataclasses.replace(inputs, agents=tuple(agents))
 
 
 def _manifest_urls(

@@ -443,6 +443,20 @@ def test_an_agent_that_counts_by_another_version_has_nothing_of_this_one() -> No
     assert assignments["a"].manifest == DIGEST
 
 
+def test_what_is_done_of_another_version_leaves_no_slot_of_this_one_without_an_origin() -> None:
+    """Each node would else read all that is new from the source by itself."""
+    placements = replicated("a", "b")
+    parts = {"x": (placements[0].copies[0].nodes["a"], 1000, 1000)}
+    old = [agent(node, complete=ALL, parts=parts) for node in "ab"]
+    old = [replace(view, state=msgspec.structs.replace(view.state, manifest="f" * 32)) for view in old]
+    assignments = assign(assignment_input(SIZES, placements, *old, source=SOURCE))
+    by_node = origins(assignments)
+    assert by_node["a"] | by_node["b"] == set(ALL)
+    assert not by_node["a"] & by_node["b"]
+    assert [[peer.node for peer in assignments[node].peers] for node in "ab"] == [["b"], ["a"]]
+    assert all(assignment.drop == NO_SLOTS for assignment in assignments.values())
+
+
 def test_nothing_is_read_before_those_have_reported_that_held_it_when_the_operator_started() -> None:
     placements = replicated("a", "b")
     silent = replace(agent("c", draining=True), state=MountState(mount=MOUNT))
