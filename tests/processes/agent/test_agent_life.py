@@ -356,3 +356,26 @@ async def test_a_restarted_agent_says_that_what_it_has_is_of_a_listing_that_went
         assert (again.mount().version, again.mount().early_files) == (0, 3)
         again.give(version.assignment(version=2))
         assert again.mount().early_files == 0
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_the_manifest_of_a_listing_that_went_on_goes_when_another_one_has_come(
+    tmp_path: Path, version: Version, restarts: bool
+) -> None:
+    async with running_agent(tmp_path / "one") as agent:
+        agent.give(version.assignment(early_files=3), manifests=version)
+        await agent.holds(version)
+        if not restarts:
+            await newer_manifest_alone(agent, tmp_path)
+    if restarts:
+        async with running_agent(tmp_path / "one") as again:
+            await newer_manifest_alone(again, tmp_path)
+
+
+async def newer_manifest_alone(agent: RunningAgent, folder: Path) -> None:
+    """Give an agent a version with one file more, and wait until it has no other manifest."""
+    (folder / "source" / "more").write_bytes(b"new content")
+    newer = folder_version(folder / "source", store=folder / "manifests")
+    agent.give(newer.assignment(version=2), manifests=newer)
+    await agent.holds(newer)
+    await eventually_async(lambda: agent.agent.manifests.digests() == {newer.manifest.digest}, deadline=30)

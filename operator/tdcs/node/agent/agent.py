@@ -161,6 +161,8 @@ class Agent:
         self._failures: Final = FailureNotes(disk=disk, clock=clock)
         self._forgotten_looks: Final[dict[str, int]] = {}
         """Mounts that were forgotten, and the look that says what is left of them."""
+        self._early_manifests: Final[set[str]] = set()
+        """Digests of manifests whose listings went on: nobody reads by them."""
         self.ready = False
 
     # For the operator.
@@ -196,6 +198,7 @@ class Agent:
             with self._noting(mount.path):
                 self._assignments.assigned(assignment)
             mount.assign(assignment)
+            self._note_early(assignment.manifest, assignment.early_files)
             self.checker.assign(mount, assignment.check)
         self._publish(at_once=True)
         self.wake()
@@ -256,6 +259,7 @@ class Agent:
         for note in await asyncio.to_thread(self._assignments.read):
             mount = self._mount(note.mount)
             mount.forgotten, mount.early_files = note.forgotten, note.early_files
+            self._note_early(note.manifest, note.early_files)
             await self._open(mount, note.manifest)
         await asyncio.to_thread(self.inventory.look, list(self.mounts.values()))
         self._publish(at_once=True)
@@ -357,7 +361,20 @@ class Agent:
         self.inventory.require()
         if counted:
             await self._look_now()
+        await self._remove_early_manifests()
         self.wake()
+
+    def _note_early(self, digest: str, files: int) -> None:
+        if files:
+            self._early_manifests.add(digest)
+
+    async def _remove_early_manifests(self) -> None:
+        """Remove those that another one has followed: no block that they alone name calls for it."""
+        outdated = self._early_manifests - self._digests()
+        self._early_manifests.difference_update(outdated)
+        for digest in outdated:
+            with self._noting(digest):
+                await asyncio.to_thread(self.manifests.remove, digest)
 
     async def _look_now(self) -> None:
         await self._background.wait("inventory")
@@ -408,11 +425,13 @@ class Agent:
         self._prune_manifests()
 
     def _prune_manifests(self) -> None:
-        digests = {mount.ledger.manifest.digest for mount in self.mounts.values() if mount.ledger is not None}
-        digests |= {
-            mount.assignment.manifest for mount in self.mounts.values() if mount.assignment is not None
-        }
-        self._background.start("prune", asyncio.to_thread(self.manifests.prune, keep=digests))
+        self._background.start("prune", asyncio.to_thread(self.manifests.prune, keep=self._digests()))
+
+    def _digests(self) -> set[str]:
+        """Of the manifests by which it works, or is to."""
+        mounts = self.mounts.values()
+        digests = {mount.ledger.manifest.digest for mount in mounts if mount.ledger is not None}
+        return digests | {mount.assignment.manifest for mount in mounts if mount.assignment is not None}
 
     async def _remove_strays(self) -> None:
         if await self._strays.remove(self.mounts.values(), emptied=bool(self._forgotten_looks)):
