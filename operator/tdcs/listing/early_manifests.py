@@ -13,7 +13,7 @@ from typing import Final
 
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.result import Listed
-from tdcs.model.manifest_builder import ManifestBuilder
+from tdcs.model.manifest_builder import AbandonedError, ManifestBuilder
 
 _log: Final = logging.getLogger(__name__)
 
@@ -47,6 +47,7 @@ class EarlyManifests:
         self._clock: Final = clock
         self._next_rows = 1
         self._next_at = clock() + FIRST_SECONDS
+        self._builder: ManifestBuilder | None = None
         self._work: asyncio.Task[None] | None = None
 
     def offer(self, builder: ManifestBuilder) -> None:
@@ -55,18 +56,23 @@ class EarlyManifests:
             return
         if len(builder) >= self._next_rows and self._clock() >= self._next_at:
             self._next_rows = GROWTH * len(builder)
-            self._work = asyncio.create_task(self._write(builder.so_far()), name="early manifest")
+            self._builder = builder.so_far()
+            self._work = asyncio.create_task(self._write(self._builder), name="early manifest")
 
     async def close(self) -> None:
-        """Wait for the one that is being written: the builder may be finished afterwards."""
-        if self._work is not None:
+        """Abandon the one that is being written, and wait until its thread has ended: the builder may be finished
+        afterwards."""
+        if self._work is not None and self._builder is not None:
+            self._builder.abandon()
             await self._work
-            self._work = None
+            self._work = self._builder = None
 
     async def _write(self, builder: ManifestBuilder) -> None:
         begun = self._clock()
         try:
             digest = await asyncio.to_thread(self._folder.write, builder)
+        except AbandonedError:
+            return
         except (OSError, MemoryError) as error:  # the listing goes on without it
             _log.warning("what is listed so far cannot be loaded yet: %s", error)
             self._next_at = math.inf

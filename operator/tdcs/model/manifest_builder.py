@@ -53,6 +53,10 @@ def own_block_after(first: int, number: int) -> int:
     return (first + number * _ID_STEP) & _ID_MASK
 
 
+class AbandonedError(Exception):
+    """A manifest is not finished, because nobody needs it any more."""
+
+
 class BuiltManifest(NamedTuple):
     """See `tdcs.listing.result.Listed`."""
 
@@ -99,6 +103,7 @@ class ManifestBuilder:
         self._skipped_count = 0
         self._largest = NO_LARGE_FILE
         self._sums: Sums | None = None
+        self._abandoned = False
 
     def __len__(self) -> int:
         """How many files and folders came so far."""
@@ -145,8 +150,16 @@ class ManifestBuilder:
             self._rows.add((_key(parent, name), _FOLDER, b""))
             folder = parent
 
+    def abandon(self) -> None:
+        """Have `finish` end soon, in whichever thread it is."""
+        self._abandoned = True
+
     def finish(self, write: Write) -> str:
-        """Write the manifest piece by piece; its digest. The builder is of no use afterwards."""
+        """Write the manifest piece by piece; its digest. The builder is of no use afterwards.
+
+        Raises:
+            AbandonedError: It was abandoned meanwhile.
+        """
         refused: set[bytes] = set()
         try:
             while True:
@@ -196,6 +209,8 @@ class ManifestBuilder:
         folder = b""
         columns.folder(b"", first=0)
         for key, group in itertools.groupby(self._rows, key=lambda row: row[0]):
+            if self._abandoned:
+                raise AbandonedError
             row, is_folder = _last_file(group)
             if row is None:
                 continue
@@ -233,6 +248,8 @@ class ManifestBuilder:
         digest = hashlib.sha256()
 
         def put(piece: bytes) -> None:
+            if self._abandoned:
+                raise AbandonedError
             digest.update(piece)
             write(memoryview(piece))
 

@@ -15,7 +15,7 @@ from tdcs.model.block_identity import identity_of
 from tdcs.model.file_blocks import Cut
 from tdcs.model.file_ids import FileIds, known_tag
 from tdcs.model.manifest import Manifest
-from tdcs.model.manifest_builder import ManifestBuilder, own_block_after, own_block_id
+from tdcs.model.manifest_builder import AbandonedError, ManifestBuilder, own_block_after, own_block_id
 from tdcs.model.manifest_format import ALIGNMENT, MAGIC, BadManifestError, decoded, encoded
 from tdcs.model.slots import slot_of
 from tdcs.model.sorted_rows import Scratch
@@ -392,3 +392,22 @@ def test_blocks_are_found_by_their_ids_alone_and_together(tree: dict[str, int]) 
     files = [file for file in range(len(manifest)) for _ in manifest.blocks_of(file)]
     assert [manifest.file_of(block) for block in range(manifest.blocks)] == files
     assert manifest.files_of(np.arange(manifest.blocks)).tolist() == files
+
+
+@pytest.mark.parametrize("pieces", [0, 1, 3])
+def test_a_builder_that_is_abandoned_ends_while_it_writes(pieces: int) -> None:
+    builder = ManifestBuilder(path="/datasets/a", source="s3://a")
+    builder.add_listed((b"%03d" % number, 5, b"") for number in range(100))
+    written = 0
+
+    def write(_: memoryview) -> None:
+        nonlocal written
+        written += 1
+        if written == pieces:
+            builder.abandon()
+
+    if not pieces:
+        builder.abandon()
+    with pytest.raises(AbandonedError):
+        builder.finish(write)
+    assert written == pieces
