@@ -1,4 +1,4 @@
-"""What a listing costs, from a bucket to its manifest: wall time, processor time, and memory.
+"""What a listing costs, from a bucket to its manifest: wall time, processor time, memory, and disk.
 
 A store that makes its names up gives the pages, as many as are wanted. Prints one line of JSON. From the checkout's
 root::
@@ -16,11 +16,13 @@ import resource
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import click
+import psutil
+from tests.support.disk_peak import DiskPeak
 from tests.support.programs.bucket_store import KEYS, BucketStore, serving
 
 from tdcs.listing.folder import ManifestFolder
@@ -41,11 +43,15 @@ class Cost:
         seconds: from the request to the manifest.
         cpu_seconds: of the process that asks and of those that it starts.
         peak_mib: the most memory that a process which it started has had.
+        manifest_bytes: of the manifest.
+        disk_bytes: the most that was on the disk, early manifests and what has no name included.
     """
 
     seconds: float
     cpu_seconds: float
     peak_mib: float
+    manifest_bytes: int = 0
+    disk_bytes: int = 0
 
 
 def _used() -> float:
@@ -90,16 +96,26 @@ def made_up(files: int) -> Iterator[Source]:
 
 
 async def own(source: Source, *, files: int, folder: Path) -> Cost:
-    lister = ProcessLister(folder=ManifestFolder(folder), source_of=lambda _: source)
+    manifests = ManifestFolder(folder)
+    lister = ProcessLister(folder=manifests, source_of=lambda _: source)
     limit = ListingLimit(files=2 * files + 1000)
-    return (await timed(lambda: lister.list(path=PATH, limit=limit), files=files))[1]
+
+    async def listed() -> Listed:
+        return await lister.list(path=PATH, limit=limit, early=lambda _: None)
+
+    with DiskPeak(folder, processes=lambda: [child.pid for child in psutil.Process().children()]) as disk:
+        listing, cost = await timed(listed, files=files)
+    size = manifests.file(listing.digest).stat().st_size
+    return replace(cost, manifest_bytes=size, disk_bytes=disk.bytes)
 
 
-def measured(cost: Cost) -> dict[str, float]:
+def measured(cost: Cost, *, files: int) -> dict[str, float]:
     return {
         "seconds": round(cost.seconds, 1),
         "cpu_seconds": round(cost.cpu_seconds, 2),
         "peak_mib": round(cost.peak_mib),
+        "manifest_bytes_a_file": round(cost.manifest_bytes / files),
+        "disk_bytes_a_file": round(cost.disk_bytes / files),
     }
 
 
@@ -109,7 +125,7 @@ def main(files: int) -> None:
     """List a bucket into a manifest."""
     line: dict[str, object] = {"bench": "listing", "files": files}
     with tempfile.TemporaryDirectory() as folder, made_up(files) as source:
-        line["own"] = measured(asyncio.run(own(source, files=files, folder=Path(folder))))
+        line["own"] = measured(asyncio.run(own(source, files=files, folder=Path(folder))), files=files)
     click.echo(json.dumps(line))
 
 
