@@ -34,7 +34,6 @@ IDLE_SECONDS: Final = 30.0
 """A block of which no part came for so long is given up."""
 FULL_SECONDS: Final = 30.0
 """After a block found no room, none of its mount that is as large is kept for so long."""
-_COUNT_SECONDS: Final = 1.0
 
 
 class _Place(NamedTuple):
@@ -59,15 +58,6 @@ class _Parts:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-@dataclass(slots=True)
-class _Count:
-    """Bytes of a mount that are here, as counted a moment ago and with what was kept since."""
-
-    ledger: Ledger
-    at: float
-    bytes: int
-
-
 class _Short(NamedTuple):
     """Until a time blocks of so many bytes find no room; `usual`: nor does one of the mount's mean length."""
 
@@ -85,7 +75,8 @@ class ReadFills:
         self._clock: Final = clock
         self._lock: Final = threading.Lock()
         self._open: Final[dict[tuple[str, int], _Parts]] = {}
-        self._counts: Final[dict[str, _Count]] = {}
+        self._claimed: Final[dict[str, int]] = {}
+        """Bytes by mount that have room, and are not here by name yet; under the mount's lock."""
         self._short: Final[dict[str, _Short]] = {}
 
     def fills(self, mount: MountBlocks) -> bool:
@@ -124,9 +115,6 @@ class ReadFills:
         Args:
             mounts: that there are; what is known of others is forgotten.
         """
-        for path in list(self._counts):
-            if path not in mounts:
-                self._counts.pop(path, None)
         for path in list(self._short):
             if path not in mounts:
                 self._short.pop(path, None)
@@ -188,10 +176,12 @@ class ReadFills:
 
     def _named(self, mount: MountBlocks, ledger: Ledger, number: int, error: DiskError | None) -> None:
         """A block is readable, or was not taken by the disk after all."""
+        length = int(ledger.manifest.block_lengths[number])
         if error is None:
             mount.brought(ledger, number)
+            self._settle(mount, length)
             return
-        self._release(mount, ledger, number, length=int(ledger.manifest.block_lengths[number]))
+        self._release(mount, ledger, number, length=length)
         self._note_short(mount, ledger, length=0, reason=str(error))
 
     def _keep_part(self, mount: MountBlocks, ledger: Ledger, place: _Place, content: memoryview) -> None:
@@ -271,27 +261,35 @@ class ReadFills:
 
     def _claim(self, mount: MountBlocks, ledger: Ledger, place: _Place) -> bool:
         """Claim a block that is not here, with room for it; False when that is not to be had."""
-        length, now = place.block_length, self._clock()
+        length = place.block_length
         with mount.lock:
             if mount.ledger is not ledger or not ledger.absent(place.number):
                 return False
             most = mount.assignment.fill_bytes if mount.assignment is not None else 0
-            count = self._counts.get(mount.path)
-            if count is None or count.ledger is not ledger or now - count.at > _COUNT_SECONDS:
-                unfinished = sum(parts.length for parts in list(self._open.values()) if parts.mount is mount)
-                count = _Count(ledger, now, ledger.held_bytes() + unfinished)
-                self._counts[mount.path] = count
-            reason = "" if count.bytes + length <= most else f"reads may fill {most} bytes of this cache"
+            claimed = self._claimed.get(mount.path, 0)
+            reason = ""
+            if ledger.held_bytes() + claimed + length > most:
+                reason = f"reads may fill {most} bytes of this cache"
             reason = reason or self._room.reserve(length)
             if reason:
                 self._note_short(mount, ledger, length=length, reason=reason)
                 return False
-            count.bytes += length
+            self._claimed[mount.path] = claimed + length
             ledger.claim([place.number])
         return True
 
+    def _settle(self, mount: MountBlocks, length: int) -> None:
+        """What was claimed is here, or will not come."""
+        with mount.lock:
+            claimed = self._claimed.get(mount.path, 0) - length
+            if claimed > 0:
+                self._claimed[mount.path] = claimed
+            else:
+                self._claimed.pop(mount.path, None)
+
     def _release(self, mount: MountBlocks, ledger: Ledger, number: int, *, length: int) -> None:
         self._room.cancel(length)
+        self._settle(mount, length)
         with mount.lock:
             ledger.release([number])
 
