@@ -28,9 +28,8 @@ def store() -> Iterator[SessionStore]:
 
 
 @pytest.fixture
-async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    monkeypatch.setattr("tests.processes.agent.test_native_cache.FILES", MANY)
-    async for running_world in world_running(World(tmp_path, "Native"), tmp_path):
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async for running_world in world_running(World(tmp_path, "Native", files=MANY), tmp_path):
         yield running_world
 
 
