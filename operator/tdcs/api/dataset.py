@@ -1,6 +1,6 @@
 """Dataset: data of an object store or a shared folder, held in a cache cluster on chosen nodes."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -325,6 +325,25 @@ class OtherNamespaces(StatusModel):
     """Bytes that are on nodes for them alone. Their quotas count these; jobs of this Dataset can read them, too."""
 
 
+LOST_NODES_NAMED: Final = 8
+"""So many nodes of workers that left are named."""
+
+
+class WorkerLoss(StatusModel):
+    """What left the cache with workers that were taken out, and found no room on those that stay."""
+
+    bytes: Measure = 0
+    """Bytes of all copies that are missing since, summed over the workers that left one after the other."""
+    wanted_bytes: Measure = 0
+    """wantedBytes before the first of them left: with as much room nothing is missing any more."""
+    workers: int = 0
+    """How many workers left."""
+    nodes: Annotated[
+        list[str], Field(max_length=LOST_NODES_NAMED, json_schema_extra={"x-kubernetes-list-type": "atomic"})
+    ] = Field(default=[])
+    """The first of their nodes, by name."""
+
+
 class DatasetStatus(StatusModel):
     """What of the data is cached, and where."""
 
@@ -373,6 +392,8 @@ class DatasetStatus(StatusModel):
     copied_bytes_per_second: int = 0
     """Bytes a second that nodes copy from each other meanwhile: the source sends each byte about once, however many
     copies there are."""
+    left_with_workers: WorkerLoss | None = None
+    """What left the cache with workers that were taken out; left out where all that is wanted has room."""
     rate: str | None = None
     """bytesPerSecond in a readable unit, while something is being loaded, and next to it copiedBytesPerSecond, such as
     12 MiB/s + 24 MiB/s copied; for display only."""

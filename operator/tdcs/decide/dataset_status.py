@@ -94,7 +94,13 @@ def with_data(
 
 def without_data(status: DatasetStatus) -> DatasetStatus:
     """The status of a Dataset for which the cache holds nothing: no grant, no claim, no copy."""
-    lost = {"grant": None, "claim_name": "", "load_seconds": None, "source_bandwidth": None}
+    lost = {
+        "grant": None,
+        "claim_name": "",
+        "load_seconds": None,
+        "source_bandwidth": None,
+        "left_with_workers": None,
+    }
     return with_data(status, held=Holdings()).model_copy(update={**lost, "copies": []})
 
 

@@ -4,9 +4,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from tdcs.api.dataset import WorkerLoss
 from tdcs.control.context import WorkKey
 from tdcs.decide.place.slot_nodes import WantPlacement
-from tdcs.model.humanize import counted, human
+from tdcs.decide.place.worker_loss import drain_message, worker_loss
+from tdcs.model.humanize import counted
 
 NODES_CHANGED: Final = "NodesChanged"
 """Reason of the event: a copy is to be on other nodes than before."""
@@ -25,29 +27,22 @@ class Moves:
     Attributes:
         nodes: which copies are to be on other nodes.
         lost: what leaves the cache with workers that leave.
-        standing: what has left it so since, and found no room again.
+        loss: what has left it so since, and found no room again.
     """
 
     nodes: str = ""
     lost: str = ""
-    standing: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Loss:
-    """What left the cache with workers: `wanted_bytes` stayed."""
-
-    sentence: str
-    wanted_bytes: int
+    loss: WorkerLoss | None = None
 
 
 class CopyMoves:
-    """Which nodes each copy had when it was last looked at. An operator that starts begins with what there is then."""
+    """Which nodes each copy had when it was last looked at. An operator that starts begins with what there is then, and
+    with what the status says of workers that left."""
 
     def __init__(self) -> None:
         self._nodes_by_copy: dict[WorkKey, Mapping[str, frozenset[str]]] = {}
         self._wanted_bytes: dict[WorkKey, int] = {}
-        self._losses: dict[WorkKey, _Loss] = {}
+        self._losses: dict[WorkKey, WorkerLoss | None] = {}
 
     def seen(
         self,
@@ -57,6 +52,7 @@ class CopyMoves:
         read_on: Collection[str],
         leaving: Collection[str],
         cluster: str,
+        reported: WorkerLoss | None = None,
     ) -> Moves:
         """What has changed for a Dataset since the last look.
 
@@ -66,46 +62,40 @@ class CopyMoves:
             read_on: the nodes that its copies follow its jobs to.
             leaving: nodes that are left, because their workers leave or are not there.
             cluster: the CacheCluster.
+            reported: what its status says of workers that left; only an operator that has just started needs it.
         """
         now = placement.holders if placement is not None else {}
         before = self._nodes_by_copy.get(key, {})
         self._nodes_by_copy[key] = now
         left_nodes = frozenset().union(*before.values()).difference(*now.values()) & frozenset(leaving)
-        lost = self._lost(key, placement, left_nodes=left_nodes, cluster=cluster)
+        wanted = placement.wanted_bytes if placement is not None else 0
+        wanted_before = self._wanted_bytes.get(key, 0)
+        loss = worker_loss(
+            self._losses.get(key, reported),
+            left_nodes=left_nodes,
+            wanted_before=wanted_before,
+            wanted=wanted,
+            unplaced=placement.unplaced_bytes if placement is not None else 0,
+        )
+        self._wanted_bytes[key], self._losses[key] = wanted, loss
+        lost = ""
+        if loss is not None and left_nodes and wanted < wanted_before:
+            lost_bytes = wanted_before - wanted
+            lost = drain_message(
+                loss, left_nodes=left_nodes, lost_bytes=lost_bytes, cluster=cluster, room=wanted
+            )
         moved = [
             _sentence(id_, before=before[id_], now=now[id_], read_on=read_on, leaving=leaving)
             for id_ in now
             if before.get(id_) and now[id_] and before[id_] != now[id_]
         ]
-        standing = self._losses[key].sentence if key in self._losses else ""
         if not moved:
-            return Moves(lost=lost, standing=standing)
+            return Moves(lost=lost, loss=loss)
         free = (
             placement is not None and placement.want.node_count is None and placement.want.mode != "Partition"
         )
         remedy = "; spec.placement.nodeCount keeps the number of nodes" if free else ""
-        return Moves(nodes=f"{'; '.join(moved)}{remedy}", lost=lost, standing=standing)
-
-    def _lost(
-        self, key: WorkKey, placement: WantPlacement | None, *, left_nodes: frozenset[str], cluster: str
-    ) -> str:
-        """What leaves the cache with the workers of `left_nodes`; kept until as much finds room again."""
-        wanted = placement.wanted_bytes if placement is not None else 0
-        unplaced = placement.unplaced_bytes if placement is not None else 0
-        before = self._wanted_bytes.get(key, 0)
-        self._wanted_bytes[key] = wanted
-        loss = self._losses.get(key)
-        if loss is not None and (not unplaced or wanted > loss.wanted_bytes):
-            del self._losses[key]
-        if not left_nodes or not unplaced or wanted >= before:
-            return ""
-        workers = "worker" if len(left_nodes) == 1 else "workers"
-        sentence = (
-            f"{human(before - wanted)} of it left the cache with the {workers} of {_named(left_nodes)}, which "
-            f"CacheCluster {cluster} takes out: the workers that stay have room for {human(wanted)}"
-        )
-        self._losses[key] = _Loss(sentence=sentence, wanted_bytes=wanted)
-        return sentence
+        return Moves(nodes=f"{'; '.join(moved)}{remedy}", lost=lost, loss=loss)
 
     def drop(self, key: WorkKey) -> None:
         self._nodes_by_copy.pop(key, None)

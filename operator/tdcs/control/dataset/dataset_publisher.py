@@ -24,6 +24,7 @@ from tdcs.decide.cache.dataset_demand import jobs_of, use_of
 from tdcs.decide.cache.mount_standing import UsersOfDataset, is_kept_by_twin
 from tdcs.decide.place.holdings import Holdings, WantProgress
 from tdcs.decide.place.other_tenants import OtherTenants, other_tenants
+from tdcs.decide.place.worker_loss import standing_message
 from tdcs.decide.problem import RETRY_SOON, Problem
 from tdcs.decide.relisting import SourceCheck, unwritten_check
 from tdcs.model.kube_objects import Object, object_key
@@ -271,8 +272,11 @@ class Publisher:
             read_on=read_on.last.keys() if read_on is not None else (),
             leaving=decision.draining,
             cluster=mount.cluster,
+            reported=before.left_with_workers,
         )
-        findings = dataset_conditions.with_loss(findings, moves.standing)
+        room = placement.wanted_bytes if placement is not None else 0
+        standing = standing_message(moves.loss, cluster=mount.cluster, room=room)
+        findings = dataset_conditions.with_loss(findings, standing)
         wait = min(wait, max(check.seconds_left, 1.0), _until_changed(decision, settings=settings))
         wrong = mount_readers.wrong_preloads(stores=context.stores, reader=me)
         findings = dataset_conditions.with_wrong(findings, preloads=wrong, where=me.key.namespace)
@@ -297,6 +301,7 @@ class Publisher:
             grant=grant_message.grant_of(mine=[*([placement] if placement else ()), *clones], why=why),
             load_seconds=load_seconds,
             source_bandwidth=decision.source_rate,
+            left_with_workers=moves.loss,
             claim_name=claim_name,
             mount_path=mount.path,
         )

@@ -15,6 +15,7 @@ from tests.unit.control.server import Server
 
 from tdcs.api import names
 from tdcs.control.cachecluster.draining import since_when
+from tdcs.model.humanize import human
 from tdcs.model.kube_resources import CACHE_CLUSTERS, DATASETS, NODES, STATEFUL_SETS
 
 NAMES = ("a", "b", "c")
@@ -169,6 +170,44 @@ async def test_data_without_room_elsewhere_is_reported_before_and_after_a_drain(
     assert len(cluster.events("NotAllFits")) == 1
     await cluster.set_capacity(2 * TOTAL, last)
     await cluster.until(lambda: "left the cache" not in cluster.condition("Ready")["message"])
+
+
+@pytest.mark.failure_mode("no-room-for-drained-data")
+async def test_what_left_with_workers_is_summed_and_outlasts_the_operator(cluster: Cluster) -> None:
+    await partitioned(cluster)
+    await cluster.set_capacity(25 * LENGTH, *NAMES)
+    await scale(cluster, 2)
+    await cluster.until(
+        lambda: len(worker_sets(cluster)) == 2 and len(notes(cluster, "LeftWithWorkers")) == 1
+    )
+    await scale(cluster, 1)
+    await cluster.until(
+        lambda: len(worker_sets(cluster)) == 1 and len(notes(cluster, "LeftWithWorkers")) == 2
+    )
+    first, second = sorted(
+        notes(cluster, "LeftWithWorkers"), key=lambda text: "with what left before" in text
+    )
+    assert "is missing" not in first
+    loss = cluster.status()["leftWithWorkers"]
+    assert loss["bytes"] == TOTAL - cluster.status()["wantedBytes"]
+    assert f"with what left before, {human(loss['bytes'])} of it is missing" in second
+    assert loss["nodes"] == sorted(cleaned(cluster))
+    sentence = f"{human(loss['bytes'])} of it left the cache with the workers of {', '.join(loss['nodes'])}"
+    assert sentence in cluster.status()["message"]
+    await cluster.stop()
+    await cluster.start()
+    await cluster.until(lambda: sentence in cluster.status()["message"])
+    (last,) = set(NAMES) - set(cleaned(cluster))
+    await cluster.set_capacity(30 * LENGTH, last)
+    await cluster.until(lambda: cluster.status()["wantedBytes"] > TOTAL - loss["bytes"])
+    less = cluster.status()["leftWithWorkers"]["bytes"]
+    assert less == TOTAL - cluster.status()["wantedBytes"]
+    shorter = f"{human(less)} of it left the cache with the workers of"
+    await cluster.until(lambda: shorter in cluster.status()["message"])
+    assert len(notes(cluster, "LeftWithWorkers")) == 2
+    await cluster.set_capacity(2 * TOTAL, last)
+    await cluster.until(lambda: "leftWithWorkers" not in cluster.status())
+    assert "left the cache" not in cluster.status()["message"]
 
 
 async def test_an_operator_that_is_killed_goes_on_with_the_same_worker(cluster: Cluster, pace: Pace) -> None:
