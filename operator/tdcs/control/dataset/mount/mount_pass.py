@@ -243,4 +243,5 @@ class MountPass:
             namespaces=frozenset(user.key.namespace for user in self.users),
             limit=limit,
             rule=loss_rule(users=self.users, confirm_seconds=world.context.settings.loss_confirm_seconds),
+            away=any(state.mounts[mount.path].source_away for state in holders),
         )

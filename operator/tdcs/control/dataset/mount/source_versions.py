@@ -150,6 +150,9 @@ class MountManifests:
     _changed_files: int = field(default=0, init=False)
     """How many files these were at most, since the last version that was another one. Fewer are no news: an agent that
     starts again has tried none of them yet."""
+    _is_away: bool = field(default=False, init=False)
+    _away_since: float = field(default=-math.inf, init=False)
+    """When agents began to say that the source gives them nothing, the last time that they did."""
 
     def __post_init__(self) -> None:
         self._guard = LossGuard(clock=self.clock)
@@ -194,6 +197,7 @@ class MountManifests:
         namespaces: frozenset[str],
         limit: Callable[[], ListingLimit],
         rule: LossRule = PLAIN_RULE,
+        away: bool = False,
     ) -> None:
         """Begin to list the source when that is due.
 
@@ -208,7 +212,10 @@ class MountManifests:
             limit: how large the source may be. A higher one than that which a listing met is tried at once.
             rule: how much the source may have lost. A source that had lost too much is looked at at once when this
                 changes.
+            away: whether the source gives an agent nothing. It is listed at once, and again until a listing succeeds.
         """
+        self._away_since = self.clock() if away and not self._is_away else self._away_since
+        self._is_away = away
         self._namespaces = namespaces
         if self._turn is not None:
             self.gate.join(self._turn, namespaces)
@@ -230,7 +237,9 @@ class MountManifests:
             self._unchanged = 0
         pause = relisting_pause(self._unchanged, first=self.pause / 2, most=RELISTED_AFTER)
         again = changed > 0 and age >= max(CHANGED_SHARE * view.took, pause)
-        doubted = self._guard.loss is not None
+        unasked = view.asked_at is None or view.asked_at < self._away_since
+        silent = unasked and self._away_since > -math.inf and age >= CHANGED_SHARE * view.took
+        doubted = self._guard.loss is not None or silent
         if view.listed is None or due or again or doubted:
             # What the cache remembers of a source that it has listed before is enough for a mount that is known.
             refresh = due or again or doubted or not is_digest(digest)

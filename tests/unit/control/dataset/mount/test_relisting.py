@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from tdcs.control.dataset.mount.listing_gate import ListingGate
 from tdcs.control.dataset.mount.source_versions import MountManifests
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.result import Listed
-from tdcs.model.cache_engine import EngineError
+from tdcs.model.cache_engine import EngineError, SourceError
 from tdcs.model.listing_limit import ListingLimit
 from tdcs.model.manifest_format import totals_of
 
@@ -64,8 +65,11 @@ def manifests_of(lister: Unchanging, folder: Path) -> MountManifests:
     )
 
 
-async def spend(manifests: MountManifests, lister: Unchanging, seconds: float, *, changed: int) -> None:
-    """Passes every five seconds, in which agents say of so many files that they have changed."""
+async def spend(
+    manifests: MountManifests, lister: Unchanging, seconds: float, *, changed: int = 0, away: bool = False
+) -> None:
+    """Passes every five seconds, in which agents say of so many files that they have changed, or that the source gives
+    them nothing."""
     until = lister.now + seconds
     while lister.now < until:
         manifests.advance(
@@ -77,11 +81,48 @@ async def spend(manifests: MountManifests, lister: Unchanging, seconds: float, *
             requests={},
             namespaces=frozenset({"n"}),
             limit=lambda: ListingLimit(files=10**8),
+            away=away,
         )
         while manifests.busy:
             await asyncio.sleep(0)
             manifests.view()
         lister.now += 5.0
+
+
+async def test_a_source_that_gives_agents_nothing_is_listed_at_once_until_it_answers(tmp_path: Path) -> None:
+    class Dying(Unchanging):
+        answers = True
+
+        async def list(self, **more: Any) -> Listed:
+            listed = await super().list(**more)
+            if not self.answers:
+                raise SourceError(attempted="list", reason="it does not answer", remedy="", retryable=True)
+            return listed
+
+    lister = Dying(seconds=2.0)
+    manifests = manifests_of(lister, tmp_path)
+    await spend(manifests, lister, 600.0)
+    assert len(lister.begun) == 1
+    lister.answers, died_at = False, lister.now
+    await spend(manifests, lister, 20.0, away=True)
+    assert lister.begun[1] - died_at <= 5.0, "not only at the next check interval"
+    trouble = manifests.view().trouble
+    assert trouble is not None
+    assert "it does not answer" in trouble.message
+    lister.answers = True
+    await spend(manifests, lister, 70.0)
+    assert manifests.view().trouble is None, "it is tried again although no agent asks it for anything"
+    listings = len(lister.begun)
+    await spend(manifests, lister, DAY)
+    assert len(lister.begun) == listings
+
+
+async def test_a_node_that_does_not_reach_a_source_that_answers_has_it_listed_once(tmp_path: Path) -> None:
+    lister = Unchanging(seconds=2.0)
+    manifests = manifests_of(lister, tmp_path)
+    await spend(manifests, lister, 600.0)
+    await spend(manifests, lister, DAY, away=True)
+    assert len(lister.begun) == 2
 
 
 async def test_a_listing_that_a_user_asks_for_goes_on_with_none_that_began_before(tmp_path: Path) -> None:
