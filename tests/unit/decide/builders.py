@@ -9,9 +9,9 @@ import numpy as np
 from tdcs.api.names import GPU_RESOURCE
 from tdcs.decide.cache.wants import Want
 from tdcs.decide.place.agent_assignments import AssignmentInput
-from tdcs.decide.place.copy_nodes import CacheNode
+from tdcs.decide.place.copy_nodes import CacheNode, Mode
 from tdcs.decide.place.gang_fit import PodGroup
-from tdcs.decide.place.slot_nodes import Candidate, PlacementInput, WantPlacement, place
+from tdcs.decide.place.slot_nodes import Candidate, PlacedCopy, PlacementInput, WantPlacement, place
 from tdcs.decide.place.slot_sources import AgentView
 from tdcs.decide.queue.room_table import RoomTable
 from tdcs.model import slots
@@ -72,6 +72,21 @@ def placed(
             candidates=tuple(candidates or map(candidate, "abcd")),
             held_before=held_before or {},
         )
+    )
+
+
+def placement_of(*nodes: str, unplaced: int = 0, eligible: int = 9, **want: object) -> WantPlacement:
+    """One partitioned copy of 10 bytes on these nodes."""
+    return WantPlacement(
+        want=Want(key="x", **want),  # type: ignore[arg-type]
+        totals=totals_of([10]),
+        chosen=slots.prefix(slots.SLOTS),
+        copies=(PlacedCopy(id="0", mode=Mode.PARTITION, nodes=dict.fromkeys(nodes, slots.bitmap([0]))),),
+        eligible=eligible,
+        subset_bytes=10,
+        asked_bytes=10,
+        wanted_bytes=10,
+        unplaced_bytes=unplaced,
     )
 
 

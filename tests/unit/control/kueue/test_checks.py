@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from tests.unit.control.kueue.test_verdict import at, workload
 from tests.unit.control.kueue.world import World, hold_soon, reserved
+from tests.unit.decide.job.test_data_verdict import at, workload
 from tests.unit.kube.fake import error
 
 from tdcs.api.dataset import Dataset

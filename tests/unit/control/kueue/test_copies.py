@@ -4,8 +4,8 @@ import json
 from copy import deepcopy
 
 import pytest
-from tests.unit.control.kueue.test_verdict import at, workload
 from tests.unit.control.kueue.world import World
+from tests.unit.decide.job.test_data_verdict import at, workload
 
 from tdcs.control.kueue import copy_assignments
 from tdcs.decide.kueue.kueue_workload import copies_read

@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from tests.unit.control.kueue.test_verdict import ahead, at, checked, known_dataset, verdict_of, workload
 from tests.unit.control.kueue.world import World, hold_soon, reserved
+from tests.unit.decide.job.test_data_verdict import ahead, at, checked, known_dataset, verdict_of, workload
 
 from tdcs.decide.job.data_verdict import DataState
 from tdcs.model.kube_objects import Object

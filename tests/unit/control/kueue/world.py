@@ -7,8 +7,8 @@ from typing import Any, cast
 from tests.support.caches import MemoryCaches
 from tests.support.twins.engine import MemoryEngine
 from tests.unit.control.builders import NOW
-from tests.unit.control.kueue.test_verdict import at, known_dataset
 from tests.unit.control.server import Server
+from tests.unit.decide.job.test_data_verdict import at, known_dataset
 from tests.unit.kube.fake import error
 
 from tdcs.control.context import Context, Stores

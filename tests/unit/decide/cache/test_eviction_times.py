@@ -45,3 +45,16 @@ def test_a_line_that_never_fires_has_no_time_and_names_the_field_and_its_range(l
 def test_every_line_without_a_time_has_a_mistake(line: str) -> None:
     assert next_time(line, after=WEDNESDAY_NOON) is None
     assert mistake(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("61 3 * * *", "bad minute: must be 0-59"),
+        ("0 24 * * *", "bad hour: must be 0-23"),
+        ("0 0 30 2 *", "bad day-of-month: must be 1-31, a day that the month has, or L for the last"),
+        ("0 3 * *", "wrong number of fields"),
+    ],
+)
+def test_a_mistake_in_a_schedule_names_what_the_field_may_be(line: str, text: str) -> None:
+    assert mistake(line) == text

@@ -95,3 +95,31 @@ def test_a_mount_waits_only_for_bytes_that_it_has_not_yet_and_others_still_hold(
     held: dict[str, int], granted: int, waits: bool
 ) -> None:
     assert has_to_wait(node(**held), path="a", granted=granted) is waits
+
+
+def state(capacity: int, **held: int) -> AgentState:
+    mounts = {f"/{name}": MountState(mount=f"/{name}", held_bytes=size) for name, size in held.items()}
+    return AgentState(
+        node="a",
+        instance="i",
+        revision=1,
+        capacity_bytes=capacity,
+        used_bytes=sum(held.values()),
+        mounts=mounts,
+    )
+
+
+def test_what_is_not_known_yet_keeps_its_room() -> None:
+    node = NodeSpace(capacity=1000, state=state(1000, known=300, stranger=200))
+    assert usable_on(node, managed={"/known"}) == 780
+    assert usable_on(node, managed={"/known", "/stranger"}) == 980
+
+
+def test_what_was_granted_waits_for_what_has_to_leave() -> None:
+    node = NodeSpace(capacity=1000, state=state(1000, old=900))
+    granted = {"/old": 100, "/new": 800}
+    assert is_crowded(node, granted)
+    assert has_to_wait(node, path="/new", granted=800)
+    space = NodeSpace(capacity=1000, state=state(1000, old=100))
+    assert not is_crowded(space, granted)
+    assert not has_to_wait(space, path="/new", granted=800)

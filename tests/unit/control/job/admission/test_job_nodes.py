@@ -1,16 +1,14 @@
-"""What pods take, what nodes have left, where pods may run, and where their data draws them."""
+"""What pods take and what nodes have left."""
 
 from typing import Any
 
 import pytest
+from tests.unit.decide.place.test_node_eligibility import node
 
 from tdcs.control.context import Stores
 from tdcs.control.job.queue.queue_snapshot import NodeRoom
 from tdcs.control.node_usage import Usage, trimmed
 from tdcs.control.node_view import NodeDirectory
-from tdcs.decide.place.dataset_copies import CopyOnNodes
-from tdcs.decide.place.node_eligibility import may_run, why_nowhere
-from tdcs.decide.place.preferred_affinity import preferred_terms
 from tdcs.model.kube_objects import Object
 from tdcs.model.pod_resources import amount, pod_requests
 
@@ -126,147 +124,3 @@ def test_gpus_that_pods_of_others_hold_are_free_neither_for_data_nor_for_jobs() 
     stores = Stores(nodes=nodes, usage=usage)
     assert NodeRoom(stores=stores).free()["x"][GPU] == 1
     assert NodeRoom(stores=stores).lasting()["x"][GPU] == 3  # the job's own pods will end, theirs may not
-
-
-def node(*, name: str = "x", labels: dict[str, str] | None = None, **spec: Any) -> Object:
-    return {"metadata": {"name": name, "labels": labels or {}}, "spec": spec}
-
-
-def required(*expressions: Object) -> Object:
-    terms = {"nodeSelectorTerms": [{"matchExpressions": list(expressions)}]}
-    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
-
-
-TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
-
-MAY: dict[str, tuple[Object, Object, bool]] = {
-    "anything on a plain node": ({}, node(), True),
-    "the label it asks for": ({"nodeSelector": {"a": "b"}}, node(labels={"a": "b"}), True),
-    "another label": ({"nodeSelector": {"a": "b"}}, node(labels={"a": "c"}), False),
-    "required In": (required({"key": "a", "operator": "In", "values": ["b"]}), node(labels={"a": "b"}), True),
-    "required NotIn": (
-        required({"key": "a", "operator": "NotIn", "values": ["b"]}),
-        node(labels={"a": "b"}),
-        False,
-    ),
-    "required Gt": (required({"key": "a", "operator": "Gt", "values": ["3"]}), node(labels={"a": "4"}), True),
-    "required Gt without the label": (
-        required({"key": "a", "operator": "Gt", "values": ["3"]}),
-        node(),
-        False,
-    ),
-    "an empty term": (required(), node(), False),
-    "a taint": ({}, node(taints=[TAINT]), False),
-    "a mild taint": ({}, node(taints=[{**TAINT, "effect": "PreferNoSchedule"}]), True),
-    "a tolerated taint": (
-        {"tolerations": [{"key": "gpu", "operator": "Exists"}]},
-        node(taints=[TAINT]),
-        True,
-    ),
-    "a taint of another value": (
-        {"tolerations": [{"key": "gpu", "value": "no"}]},
-        node(taints=[TAINT]),
-        False,
-    ),
-    "a toleration of everything": ({"tolerations": [{"operator": "Exists"}]}, node(taints=[TAINT]), True),
-    "a cordoned node": ({}, node(unschedulable=True), False),
-    "another node's name": ({"nodeName": "y"}, node(), False),
-}
-
-
-@pytest.mark.parametrize("name", MAY)
-def test_where_a_pod_may_run(name: str) -> None:
-    spec, where, expected = MAY[name]
-    assert may_run(spec, where) is expected
-
-
-POOLS = [
-    node(labels={"pool": "a", "gpu": "t4"}),
-    node(labels={"pool": "b"}, taints=[TAINT]),
-    node(labels={"pool": "c"}, taints=[TAINT, {"key": "spot", "effect": "NoSchedule"}]),
-    node(name="unlabelled", unschedulable=True),
-]
-
-NOWHERE: dict[str, tuple[Object, str]] = {
-    "a label that no node has": (
-        {"nodeSelector": {"pool": "a", "disk": "nvme"}},
-        (
-            "no node has the label disk=nvme that its pods ask for (nodeSelector, affinity): correct the template, "
-            "or label a node"
-        ),
-    ),
-    "labels that no node has together": (
-        {"nodeSelector": {"pool": "b", "gpu": "t4"}},
-        "no node has all the labels that its pods ask for, pool=b, gpu=t4 (nodeSelector, affinity)",
-    ),
-    "an expression of an affinity": (
-        required({"key": "gpu", "operator": "In", "values": ["h100", "a100"]}),
-        "no node has the label gpu in (h100, a100) that",
-    ),
-    "other operators": (
-        required({"key": "zone", "operator": "Exists"}, {"key": "size", "operator": "Gt", "values": ["3"]}),
-        "no node has the labels zone, size > 3 that",
-    ),
-    "one of several terms": (
-        {
-            "affinity": {
-                "nodeAffinity": {
-                    "requiredDuringSchedulingIgnoredDuringExecution": {
-                        "nodeSelectorTerms": [
-                            {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["x"]}]},
-                            {
-                                "matchExpressions": [
-                                    {"key": "gpu", "operator": "DoesNotExist"},
-                                    {"key": "a", "operator": "Exists"},
-                                ]
-                            },
-                            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["z"]}]},
-                        ]
-                    }
-                }
-            }
-        },
-        "no node has all the labels that its pods ask for, zone in (x) or !gpu, a or metadata.name in (z) (",
-    ),
-    "a taint": (
-        {"nodeSelector": {"pool": "b"}},
-        "the node with the labels that its pods ask for is tainted or cordoned (gpu=yes:NoSchedule): see tolerations",
-    ),
-    "one of two taints": (
-        {"nodeSelector": {"pool": "c"}, "tolerations": [{"key": "gpu", "operator": "Exists"}]},
-        "the node with the labels that its pods ask for is tainted or cordoned (spot:NoSchedule): see tolerations",
-    ),
-    "a node's name": ({"nodeName": "y"}, "there is no node y, which its pods name (nodeName)"),
-    "a node's name, and a label that only another node has": (
-        {"nodeName": "unlabelled", "nodeSelector": {"pool": "a"}},
-        (
-            "node unlabelled, which its pods name (nodeName), does not have the label pool=a that they ask for "
-            "(nodeSelector, affinity): correct the template, or label a node"
-        ),
-    ),
-    "the name of a node that is cordoned": (
-        {"nodeName": "unlabelled"},
-        (
-            "node unlabelled, which its pods name (nodeName), is tainted or cordoned "
-            "(node.kubernetes.io/unschedulable:NoSchedule): see tolerations"
-        ),
-    ),
-}
-
-
-@pytest.mark.parametrize("name", NOWHERE)
-def test_why_no_node_may_run_a_pod_is_named(name: str) -> None:
-    spec, words = NOWHERE[name]
-    assert not any(may_run(spec, pool) for pool in POOLS)
-    assert why_nowhere(spec, POOLS).startswith(words)
-
-
-def test_without_nodes_that_is_what_is_said() -> None:
-    assert why_nowhere({"nodeSelector": {"a": "b"}}, []) == "there are no nodes"
-
-
-def test_affinity_ranks_nodes_as_the_extender_does() -> None:
-    copy = CopyOnNodes(total_bytes=100, node_bytes={"a": 60, "b": 30, "c": 60, "gone": 10})
-    terms = preferred_terms(copies=[copy], hostnames={"a": "a.local", "b": "b", "c": "c", "d": "d"})
-    weighted_nodes = [(term["weight"], term["preference"]["matchExpressions"][0]["values"]) for term in terms]
-    assert weighted_nodes == [(100, ["a.local", "c"]), (50, ["b"])]

@@ -11,7 +11,7 @@ from tests.unit.control.job.queue.test_schedule import enters, group, job, nodes
 from tests.unit.control.jobs import Jobs
 
 from tdcs.decide.place.gang_fit import PodGroup
-from tdcs.decide.queue.copy_places import CopyPlaces, PlaceRequest, requests_of
+from tdcs.decide.queue.copy_places import CopyPlaces, PlaceRequest
 from tdcs.decide.queue.gang_turn import schedule
 from tdcs.decide.queue.pod_admission import MAX_PASSES, Reason
 from tdcs.decide.queue.queue_nodes import Nodes
@@ -168,18 +168,6 @@ def test_never_more_jobs_than_places_and_no_place_is_left_empty(
             for admitted in decision.admitted
         )
         assert full == limit * copies
-
-
-def dataset(name: str, *, path: str = "/datasets/p", **access: Any) -> dict[str, Any]:
-    return {"metadata": {"name": name}, "spec": {"access": access}, "status": {"mountPath": path}}
-
-
-def test_a_job_asks_for_places_by_the_limit_of_the_dataset_that_it_names() -> None:
-    objects = {("n", "a"): dataset("a", maxConcurrentJobs=2), ("n", "new"): {"spec": {}}}
-    requests = requests_of(namespace="n", datasets=["a", "new", "missing"], dataset_objects=objects)
-    assert [
-        (place_request.dataset, place_request.limit, place_request.copies) for place_request in requests
-    ] == [("n/a", 2, 1)]
 
 
 def pictures(jobs: Jobs, **access: Any) -> None:

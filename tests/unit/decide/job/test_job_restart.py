@@ -6,7 +6,6 @@ import pytest
 from tests.unit.control.builders import NOW, job_spec
 
 from tdcs.api.trainingjob_status import TrainingJobStatus
-from tdcs.decide.job.failure_policy import pod_failure_policy
 from tdcs.decide.job.job_headline import last_failure
 from tdcs.decide.job.job_phase import outcome
 from tdcs.decide.job.job_restart import restart_of
@@ -122,12 +121,3 @@ def test_a_rule_about_a_container_that_no_template_has_is_refused_by_its_field()
         match=r"onExitCodes\[1\].containerName: no template has a container 'mian': name one of main",
     ):
         job_spec(framework="PyTorch", workers=2, runPolicy={"failurePolicy": {"onExitCodes": rules}})
-
-
-def test_a_rule_about_a_container_is_given_to_the_jobs_of_roles_that_have_it() -> None:
-    rules = [{"action": "FailJob", "containerName": "main", "values": [2]}]
-    spec = job_spec(framework="PyTorch", workers=2, runPolicy={"failurePolicy": {"onExitCodes": rules}})
-    for name, expected in (("main", 2), ("ui", 1)):
-        policy = pod_failure_policy(spec, {"spec": {"containers": [{"name": name}]}})
-        assert policy is not None
-        assert len(policy["rules"]) == expected  # the first is about pods that the cluster ended

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.unit.control.dataset.test_dataset_report import placement_of
+from tests.unit.decide.builders import placement_of
 
 from tdcs.api.preload import PreloadStatus
 from tdcs.decide.place.copy_nodes import Mode

@@ -1,4 +1,4 @@
-"""The end of a Job names the fields of the TrainingJob that decided it."""
+"""Failure policy of the Jobs of a TrainingJob, and which of its fields ended one."""
 
 from typing import Any
 
@@ -74,3 +74,12 @@ def test_a_disruption_that_ends_the_job_is_no_exit_code() -> None:
 @pytest.mark.parametrize("verdict", [OTHER, by_rule(9), "PodFailurePolicy: in words of a later release"])
 def test_an_end_that_no_field_explains_quotes_the_job(verdict: str) -> None:
     assert cause(verdict) == verdict
+
+
+def test_a_rule_about_a_container_is_given_to_the_jobs_of_roles_that_have_it() -> None:
+    rules = [{"action": "FailJob", "containerName": "main", "values": [2]}]
+    spec = job_spec(framework="PyTorch", workers=2, runPolicy={"failurePolicy": {"onExitCodes": rules}})
+    for name, expected in (("main", 2), ("ui", 1)):
+        policy = pod_failure_policy(spec, {"spec": {"containers": [{"name": name}]}})
+        assert policy is not None
+        assert len(policy["rules"]) == expected  # the first is about pods that the cluster ended

@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.control.cachecluster.test_cachecluster import node
 
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.control.context import WorkKey
-from tdcs.decide.cache.removal_cost import MountLedger, NodeHolding, last_holders
+from tdcs.decide.cache.removal_cost import MountLedger, NodeHolding
 from tdcs.decide.leaving_workers import (
     DrainStep,
     ScaleInInput,
@@ -263,29 +262,6 @@ def test_a_worker_drains_until_nothing_is_left_to_move_or_its_time_is_over(
     assert next_step is step
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_last_holders_are_the_nodes_whose_last_copies_are_above_zero(seed: int) -> None:
-    random = np.random.default_rng(seed)
-    sizes = random.integers(0, 3, slots.SLOTS) * 1000
-    nodes = "abcdef"[: int(random.integers(1, 7))]
-    held = {}
-    for name in nodes:
-        present = random.random(slots.SLOTS) < random.choice([0.0, 0.3, 0.999, 1.0])
-        complete = present & (random.random(slots.SLOTS) < random.choice([0.5, 1.0]))
-        bits = slots.of_mask(complete), slots.of_mask(present)
-        # Of a slot that is not complete, half is there.
-        size = slots.bytes_in(bits[0], sizes) + slots.bytes_in(slots.difference(bits[1], bits[0]), sizes) // 2
-        held[name] = NodeHolding(held_bytes=size, complete=bits[0], present=bits[1])
-    leaving = frozenset(name for name in nodes if random.random() < 0.3)
-    ledger: MountLedger[WorkKey] = MountLedger(path="/m", sizes=sizes, nodes=held)
-    expected = {name for name in nodes if ledger.last_copies(node=name, draining=leaving)}
-    assert last_holders(held, sizes=sizes, leaving=leaving) == expected
-
-
-def test_nobody_is_a_last_holder_of_nothing() -> None:
-    assert last_holders({}, sizes=np.ones(slots.SLOTS, dtype=np.int64), leaving=A) == frozenset()
-
-
 def test_who_may_not_be_evicted() -> None:
     nodes = {name: node(name) for name in "abcd"}
     cordoned: dict[str, Any] = {"spec": {"unschedulable": True}}
@@ -309,3 +285,67 @@ def test_who_may_not_be_evicted() -> None:
     assert protected(nodes={**nodes, "a": {**nodes["a"], **cordoned}}) == {"b"}
     last = {**nodes["a"], "spec": {"unschedulable": True, "taints": goes}}
     assert protected(nodes={**nodes, "a": last}) == {"a", "b"}
+
+
+NO_SCHEDULE = {"key": "dedicated", "value": "x", "effect": "NoSchedule"}
+
+
+NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}
+
+
+def node(name: str, *, labels: dict[str, str] | None = None, taints: list[Any] | None = None) -> Any:
+    return {"metadata": {"name": name, "labels": labels or {}}, "spec": {"taints": taints or []}}
+
+
+def chosen(*nodes: Any, present: tuple[str, ...] = (), **spec: Any) -> list[str]:
+    return choose_nodes(
+        spec=CacheClusterSpec.model_validate(spec),
+        nodes={node["metadata"]["name"]: node for node in nodes},
+        present=present,
+    )
+
+
+def test_every_node_that_matches_gets_a_worker() -> None:
+    gpu = {"gpu": "yes"}
+    assert chosen(node("b", labels=gpu), node("a", labels=gpu), node("c"), nodeSelector=gpu) == ["a", "b"]
+
+
+def test_tainted_nodes_need_a_toleration() -> None:
+    tainted = node("t", taints=[NO_SCHEDULE])
+    assert chosen(node("a"), tainted) == ["a"]
+    assert chosen(node("a"), tainted, tolerations=[{"key": "dedicated", "operator": "Exists"}]) == ["a", "t"]
+    assert chosen(node("a"), tainted, tolerations=[{"key": "dedicated", "value": "y"}]) == ["a"]
+    assert chosen(node("a"), tainted, tolerations=[{"operator": "Exists"}]) == ["a", "t"]
+
+
+def test_a_node_that_is_away_for_a_moment_keeps_its_worker_but_gets_no_new_one() -> None:
+    away = node("b", taints=[NOT_READY])
+    assert chosen(node("a"), away, present=("b",)) == ["a", "b"]
+    assert chosen(node("a"), away) == ["a"]
+
+
+def test_fewer_replicas_keep_workers_that_are_there() -> None:
+    nodes = [node(name) for name in "abcd"]
+    assert chosen(*nodes, present=("c", "d"), replicas=3) == ["a", "c", "d"]
+    assert chosen(*nodes, present=("c", "d"), replicas=1) == ["d"]
+
+
+def test_new_workers_go_where_gpus_are() -> None:
+    nodes = {name: node(name) for name in "abcd"}
+    nodes["d"]["status"] = {"allocatable": {"nvidia.com/gpu": "8"}}
+    assert choose_nodes(spec=CacheClusterSpec(replicas=2), nodes=nodes, present=("a",)) == ["a", "d"]
+
+
+def test_new_workers_go_to_the_zones_with_the_fewest() -> None:
+    nodes = {name: node(name) for name in "abcdef"}
+    zones = dict(zip("abcdef", [("x",), ("x",), ("x",), ("y",), ("y",), ("z",)], strict=True))
+    nodes_by_count = {
+        count: choose_nodes(
+            spec=CacheClusterSpec(replicas=count),
+            nodes=nodes,
+            present=("a",),
+            holdings=ScaleInInput(zones=zones),
+        )
+        for count in (2, 3, 4)
+    }
+    assert nodes_by_count == {2: ["a", "d"], 3: ["a", "d", "f"], 4: ["a", "b", "d", "f"]}
