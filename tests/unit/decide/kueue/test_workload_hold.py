@@ -138,6 +138,8 @@ def test_a_check_that_is_gone_leaves_the_other_states() -> None:
 
 def test_a_workload_that_kueue_passed_over_is_marked_as_requeued_and_waits_no_more() -> None:
     held = workload(reserved=None, held=True, true=("Requeued",))
+    unknown = queue_status(held, check=READY, message="x", now=NOW, requeued=True)
+    assert unknown["conditions"][-1]["observedGeneration"] == 0
     held["metadata"]["generation"] = 4
     status = queue_status(held, check=READY, message="x" * 3000, now=NOW, requeued=True)
     (again,) = (entry for entry in status["conditions"] if entry["type"] == "Requeued")

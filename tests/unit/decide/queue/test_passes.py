@@ -151,6 +151,7 @@ def test_a_quota_is_kept_for_the_first_job_that_was_passed_too_often() -> None:
         "the quotas of namespace team are kept for team/old"
     )
     assert lacks(queued("older", age=99, quota=1), kept=kept, quota=quota) == ""
+    assert lacks(replace(old, charges=small.charges), kept=kept, quota=quota) == ""  # for itself
     assert lacks(queued("other/x", quota=1), kept=kept, quota=quota) == ""
     assert lacks(queued("free"), kept=kept, quota=quota) == ""
 
