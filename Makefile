@@ -159,6 +159,8 @@ site: venv ## build the documentation of every release (tags vX.Y.Z) and of this
 # Each lock is bounded by the one before it, so that environments agree on versions.
 UV_COMPILE = $(BIN)/uv pip compile -q --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-package tdcs-train \
 	--custom-compile-command "make lock" $(LOCK_FLAGS)
+# Debian trixie has them next to its PyTorch, and hf-xet is for downloads.
+IN_TRIXIE = certifi charset-normalizer filelock fsspec hf-xet idna numpy packaging pyyaml requests typing-extensions urllib3
 lock: venv ## renew locks/ from pyproject.toml and training/pyproject.toml; LOCK_FLAGS=--upgrade for the newest versions
 	@$(UV_COMPILE) --universal pyproject.toml -o locks/runtime.txt
 	@$(UV_COMPILE) --universal pyproject.toml training/pyproject.toml --group test --group docs --group lint --group release \
@@ -168,6 +170,8 @@ lock: venv ## renew locks/ from pyproject.toml and training/pyproject.toml; LOCK
 	@$(UV_COMPILE) --universal training/pyproject.toml --extra compile --extra images --group pyproject.toml:compile \
 	  -c locks/compile.txt -o locks/compile-tests.txt
 	@$(UV_COMPILE) --python-platform x86_64-manylinux_2_36 --no-annotate --group pyproject.toml:tensorflow -o locks/train-tensorflow.txt
+	@$(subst 3.11,3.13,$(UV_COMPILE)) --python-platform x86_64-manylinux_2_36 --no-annotate $(addprefix --no-emit-package ,$(IN_TRIXIE)) \
+	  --group pyproject.toml:transformers -o locks/transformers.txt
 
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' operator/tdcs/__init__.py)
 version: ## write the version of operator/tdcs/__init__.py into the chart, tdcs-train and the labs

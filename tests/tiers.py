@@ -345,7 +345,7 @@ def training_once(*tests: str, report: str = "") -> tuple[TierResult, int]:
     code = status_of(
         # KILL: what ends a hanging test must not wait for it
         *("timeout", "--signal=KILL", str(TRAINING_SECONDS)),
-        *(sys.executable, "-m", "tdcs_local", "torch", f"--results={LOGS}", "--"),
+        *(sys.executable, "-m", "tdcs_local", "torch", f"--results={LOGS}", "--packages", "--"),
         *("python3", "-m", "pytest", "-c", "tests/training/pytest.ini", "--durations=5"),
         *(f"--junitxml=/results/{junit.name}", *(f"tests/training/{test}" for test in tests)),
         whole=True,

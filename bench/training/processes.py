@@ -24,6 +24,7 @@ def start(
     environment: Mapping[str, str] | None = None,
     data: Mapping[str, Path] | None = None,
     sleeps: bool = False,
+    packages: Path | None = None,
 ) -> "subprocess.Popen[str]":
     """A program inside the root; with a namespace it has that network, else a loopback interface of its own.
 
@@ -36,6 +37,7 @@ def start(
         data=data or {},
         environment={"OMP_NUM_THREADS": "1", **(environment or {})},
         network=bool(namespace),
+        packages=packages,
     )
     command = torch_root.arguments(run, root=torch_root.ensure_folder(reporter=Reporter()))
     prefix = ["ip", "netns", "exec", namespace] if namespace else []

@@ -1,9 +1,11 @@
 """The models of the benchmark `zoo`, one after another: a line of JSON each."""
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 from tests.training.model.test_zoo import alone, in_stages, made, planned
+from tests.training.model.transformers_models import MODELS
 from tests.training.model.zoo import ZOO, Case
 from torch import nn
 
@@ -38,7 +40,10 @@ def _module(case: Case) -> nn.Module:
 
 def main() -> None:
     """Print the rows."""
-    for name, case in ZOO.items():
+    package = (
+        {f"transformers' {name}": case for name, case in MODELS.items()} if find_spec("transformers") else {}
+    )
+    for name, case in (ZOO | package).items():
         print(json.dumps(row(name, case)), flush=True)
 
 

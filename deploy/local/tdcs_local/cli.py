@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from tdcs_local import lifecycle, preflight, programs, recording
-from tdcs_local.containers import compile_environment, torch_root
+from tdcs_local.containers import compile_environment, torch_packages, torch_root
 from tdcs_local.errors import LocalError
 from tdcs_local.kind import cluster, images, release
 from tdcs_local.packaging.command import last_release_command, package, sbom
@@ -89,9 +89,18 @@ def recording_command(output: Path) -> None:
 @click.option("--data", multiple=True, metavar="NAME=FOLDER", help="A folder to read, as /data/NAME.")
 @click.option("--environment", multiple=True, metavar="NAME=VALUE", help="A variable of the program.")
 @click.option("--network", is_flag=True, help="Leave the program this process's network interfaces.")
+@click.option(
+    "--packages", is_flag=True, help="With the packages of locks/transformers.txt, if they can be had."
+)
 @click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED)
 def torch_command(
-    results: Path, data: tuple[str, ...], environment: tuple[str, ...], network: bool, words: tuple[str, ...]
+    *,
+    results: Path,
+    data: tuple[str, ...],
+    environment: tuple[str, ...],
+    network: bool,
+    packages: bool,
+    words: tuple[str, ...],
 ) -> None:
     """Run a program inside the root of the image train-pytorch, with this checkout at /checkout; as root."""
     reporter = Reporter()
@@ -102,6 +111,7 @@ def torch_command(
         data={name: Path(folder).resolve() for name, folder in _pairs(data, "--data").items()},
         environment=_pairs(environment, "--environment"),
         network=network,
+        packages=torch_packages.ensure(reporter=reporter) if packages else None,
     )
     command = torch_root.arguments(run, root=torch_root.ensure_folder(reporter=reporter))
     os.execvp(command[0], command)  # noqa: S606  signals of the caller reach the program

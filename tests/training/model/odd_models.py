@@ -243,3 +243,61 @@ class AutoEncoder(nn.Module):
         h = torch.relu(self.encoder(x))
         mu, logvar = self.mu(h), self.logvar(h).clamp(-3, 3)
         return self.decoder(mu + 0.0 * torch.randn_like(mu) + torch.exp(0.5 * logvar)), mu, logvar
+
+
+class MadeInForward(nn.Module):
+    """A module without parameters is made where it is used, as transformers' DistilBERT does."""
+
+    def __init__(self, kind: type[nn.Module] = nn.ReLU, *sizes: int) -> None:
+        super().__init__()
+        self.first, self.last, self.kind, self.sizes = nn.Linear(8, 8), nn.Linear(8, 5), kind, sizes
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        output: torch.Tensor = self.last(self.kind(*self.sizes)(self.first(x)))
+        return output
+
+
+class MappedOverRows(nn.Module):
+    """torch.vmap of a function that closes over a value of the forward, within another, as masks of transformers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        largest = torch.tanh(x).max()
+        limits = torch.finfo(x.dtype)
+
+        def scaled(row: torch.Tensor) -> torch.Tensor:
+            return torch.vmap(lambda value: value * largest + limits.tiny)(row)
+
+        output: torch.Tensor = self.last(torch.vmap(scaled)(x))
+        return output
+
+
+class OfConstants(nn.Module):
+    """Branches on the type and shape of what a tensor made of numbers alone leads to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.table, self.last = nn.Linear(8, 8), nn.Embedding(4, 8), nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        kinds = self.table(torch.zeros(8, dtype=torch.long))
+        x = self.first(x)
+        output: torch.Tensor = self.last(x + kinds[:4] if kinds.shape[0] > 4 else x)
+        return output
+
+
+class DropsOut(nn.Module):
+    """A function of dropout that looks at the mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = nn.functional.dropout(self.first(x), 0.5, self.training)
+        output: torch.Tensor = self.last(torch.tanh(x))
+        return output

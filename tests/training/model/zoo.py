@@ -34,9 +34,13 @@ from tests.training.model.odd_models import (
     AutoEncoder,
     Branching,
     Checkpointed,
+    DropsOut,
     FrozenBackbone,
     InPlace,
+    MadeInForward,
+    MappedOverRows,
     MixtureOfExperts,
+    OfConstants,
     RoutedByData,
     RoutedByHash,
     Siamese,
@@ -179,6 +183,13 @@ ZOO: dict[str, Case] = {
         rows,
         classes,
     ),
+    "module made in forward": Case(MadeInForward, rows, classes),
+    "parameters made in forward": Case(
+        lambda: MadeInForward(nn.Linear, 8, 8), rows, classes, refused="makes a Linear with parameters"
+    ),
+    "vmap": Case(MappedOverRows, rows, classes),
+    "constants": Case(OfConstants, rows, classes),
+    "dropout in evaluation": Case(lambda: DropsOut().eval(), rows, classes),
     "hook of a parameter": Case(
         HookedParameter, rows, classes, refused="first.weight has a hook on its gradient"
     ),

@@ -466,14 +466,29 @@ def test_more_straight_stages_than_layers_are_refused() -> None:
         best_blocks(graph, Options(levels=(Level(machines=3, bandwidth=1e9),), straight=True))
 
 
-def test_a_model_with_too_many_cuts_is_refused_not_waited_for() -> None:
+def test_many_branches_side_by_side_are_cut_in_the_order_of_their_layers() -> None:
+    """The other cuts, more than can be looked at, are none; those outside of the branches stay."""
     layers = {"input": layer("input", 0), "end": layer("end", 1.0, parameters=8)}
     edges = []
     for number in range(20):
         layers[f"branch{number}"] = layer(f"branch{number}", 1.0)
         edges += [("input", f"branch{number}"), (f"branch{number}", "end")]
-    with pytest.raises(InputError, match=f"more than {states.MOST_STATES} ways"):
-        best_blocks(Graph(layers, tuple(edges)), Options(levels=(Level(machines=2, bandwidth=1e9),)))
+    layers |= {"left": layer("left", 4.0), "right": layer("right", 4.0), "sum": layer("sum", 1.0)}
+    edges += [("end", "left"), ("end", "right"), ("left", "sum"), ("right", "sum")]
+    graph, notes = Graph(layers, tuple(edges)), list[str]()
+    table = states.states_of(graph, note=notes.append)
+    assert len(table.members) == 1 + 21 + 3 + 1
+    assert len(notes) == 1
+    assert notes[0].startswith("21 of 24 layers, many side by side, can be cut in too many ways")
+    first, second = best_blocks(graph, Options(levels=(Level(machines=2, bandwidth=1e9),), straight=True))
+    assert len(first.nodes) == 15
+    assert set(second.nodes) >= {"end", "left", "right", "sum"}
+
+
+def test_a_model_with_more_layers_than_cuts_are_looked_at_is_refused() -> None:
+    graph = chain(*(layer(str(number), 1.0, parameters=8) for number in range(states.MOST_STATES + 1)))
+    with pytest.raises(InputError, match=f"more than {states.MOST_STATES}, even in the order"):
+        states.states_of(graph)
 
 
 def test_the_states_of_a_chain_are_as_many_as_its_layers_and_the_empty_one() -> None:

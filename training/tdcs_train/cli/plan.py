@@ -168,7 +168,7 @@ def command(
         together=tuple(tuple(group.split(",")) for group in choices["together"]),
     )
     graph = read_profile(profile)
-    plan = plan_pipeline(graph, options)
+    plan = plan_pipeline(graph, options, note=lambda text: click.echo(f"note: {text}", err=True))
     if dot:
         dot.write_text(drawn(graph, plan), encoding="utf-8")
     for runtime, file in programs:

@@ -6,6 +6,7 @@ import operator
 from collections.abc import Collection
 from typing import Any
 
+import torch
 from torch import fx, nn
 from torch.fx.passes.utils.fuser_utils import erase_nodes, fuse_as_graphmodule, insert_subgm
 from torch.utils import _pytree as pytree
@@ -62,7 +63,7 @@ def by_mode(graph: fx.Graph, other: fx.Graph, model: nn.Module, *, training: boo
     names = dict(zip(their_nodes, our_nodes, strict=True))
     differing = []
     for our_node, their_node in zip(our_nodes, their_nodes, strict=True):
-        if our_node.op != their_node.op or not _same_target(our_node, their_node):
+        if our_node.op != their_node.op or not _same_target(our_node, their_node, model):
             return False
         our_arguments, their_arguments = (
             (our_node.args, our_node.kwargs),
@@ -88,11 +89,17 @@ def by_mode(graph: fx.Graph, other: fx.Graph, model: nn.Module, *, training: boo
         then = [arguments[n] for n in places] + [keywords[key] for key in keys]
         title = getattr(node.target, "__name__", str(node.target))
         first, second = (now, then) if training else (then, now)
-        _call_kept(node, ByMode(node.target, places, keys, first, second, title=title))
+        kept = ByMode(node.target, places, keys, first, second, title=title)
+        kept.training = training
+        _call_kept(node, kept)
     return True
 
 
-def _same_target(one: fx.Node, two: fx.Node) -> bool:
+def _same_target(one: fx.Node, two: fx.Node, model: nn.Module) -> bool:
+    if one.op == "get_attr" and all(str(node.target).startswith("_tensor_constant") for node in (one, two)):
+        # each trace keeps its own copies of the tensors that a forward makes of nothing but numbers
+        constants = [_value_of(model, str(node.target)) for node in (one, two)]
+        return bool(constants[0].dtype == constants[1].dtype and torch.equal(*constants))
     if "kept" in one.meta and "kept" in two.meta:
         return type(one.meta["kept"]) is type(two.meta["kept"])
     is_same = one.target == two.target

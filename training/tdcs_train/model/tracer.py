@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-import numpy
 import torch
 from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -26,6 +25,8 @@ from torch.utils import checkpoint as checkpointing
 from tdcs_train.errors import InputError
 from tdcs_train.model.errors import ModelError
 from tdcs_train.model.kept import Context, applied, scripted
+from tdcs_train.model.mapped_functions import lifted
+from tdcs_train.model.module_state import attributes_of, copied, random_state
 from tdcs_train.model.outputs import opened
 from tdcs_train.model.traced_values import (
     UNKNOWN,
@@ -191,7 +192,12 @@ class Tracer(fx.Tracer):
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         if self._evaluating:
             return forward(*args, **kwargs)
-        path = self.path_of_module(m)
+        try:
+            path = self.path_of_module(m)
+        except NameError:  # one that the forward makes, such as nn.ReLU()(x)
+            if next(m.parameters(), None) is not None:
+                self.refuse(f"its forward makes a {type(m).__name__} with parameters, which nothing trains")
+            return forward(*args, **kwargs)
         if not self.is_leaf_module(m, path) and not any(
             isinstance(leaf, fx.Proxy) for leaf in pytree.tree_leaves((args, kwargs))
         ):
@@ -214,14 +220,14 @@ class Tracer(fx.Tracer):
     @contextlib.contextmanager
     def _unchanged(self, module: nn.Module) -> Iterator[None]:
         """Refuses a forward that draws random numbers at once, or sets attributes: a graph repeats neither."""
-        drawn, attributes = _random_state(), _attributes(module)
+        drawn, attributes = random_state(), attributes_of(module)
         buffers = {name: self._changes(buffer) for name, buffer in module.named_buffers()}
         try:
             yield
         finally:
             changed = [
                 name
-                for name, value in _attributes(module).items()
+                for name, value in attributes_of(module).items()
                 if attributes.get(name, UNKNOWN) is not value
             ]
             for name in changed:
@@ -236,7 +242,7 @@ class Tracer(fx.Tracer):
                 raise Untraceable(
                     f"its forward changes the buffer {name} in place, which other stages would not see"
                 )
-        if _random_state() != drawn:
+        if random_state() != drawn:
             raise Untraceable(
                 "its forward draws random numbers that depend on no input, which a graph does not repeat"
             )
@@ -271,6 +277,16 @@ class Tracer(fx.Tracer):
             super().create_proxy("call_function", guard, (fx.Proxy(node, self), value, sentence), {})
         return value
 
+    def _known(self, argument: Any) -> Any:
+        """What is known of an argument of a node."""
+        if not isinstance(argument, fx.Node):
+            return argument
+        if (
+            argument.op == "get_attr" and "value" not in argument.meta
+        ):  # a constant, which torch.fx adds by itself
+            argument.meta["value"] = self._value(argument)
+        return argument.meta.get("value", UNKNOWN)
+
     def _value(self, node: fx.Node) -> Any:
         """What a node computes for the example, from shapes and types alone."""
         if not self.example or node.op in ("placeholder", "output"):
@@ -281,10 +297,7 @@ class Tracer(fx.Tracer):
                 return _attribute(self.root, str(node.target))
             finally:
                 self._evaluating = False
-        args, kwargs = fx.node.map_aggregate(
-            (node.args, node.kwargs),
-            lambda each: each.meta.get("value", UNKNOWN) if isinstance(each, fx.Node) else each,
-        )
+        args, kwargs = fx.node.map_aggregate((node.args, node.kwargs), self._known)
         if any(leaf is UNKNOWN for leaf in pytree.tree_leaves((args, kwargs))):
             return UNKNOWN
         state, self._evaluating = random.getstate(), True
@@ -296,7 +309,7 @@ class Tracer(fx.Tracer):
         try:
             with self._fakes, torch.no_grad():
                 if node.op == "call_module":
-                    return _copied(self.root.get_submodule(str(node.target))).forward(*args, **kwargs)
+                    return copied(self.root.get_submodule(str(node.target))).forward(*args, **kwargs)
                 if node.op == "call_method":
                     return getattr(args[0], str(node.target))(*args[1:], **kwargs)
                 # TorchScript ends the process when it is given shapes alone.
@@ -336,6 +349,14 @@ class Tracer(fx.Tracer):
 
             stack.enter_context(_replaced(torch.autograd.Function, "apply", classmethod(apply)))
 
+            vmap = torch.vmap
+
+            def mapping(function: Any, *options: Any, **more: Any) -> Any:
+                return tracer._mapped(vmap(function, *options, **more))
+
+            stack.enter_context(_replaced(torch, "vmap", mapping))
+            for name in ("finfo", "iinfo"):
+                stack.enter_context(_replaced(torch, name, _of_type(getattr(torch, name))))
             run_script = torch.jit.ScriptFunction.__call__
 
             def script(function: Any, *arguments: Any, **named: Any) -> Any:
@@ -375,6 +396,17 @@ class Tracer(fx.Tracer):
             stack.enter_context(_replaced(builtins, "isinstance", _isinstance))
             stack.enter_context(_replaced(torch, "is_tensor", lambda value: _isinstance(value, torch.Tensor)))
             yield
+
+    def _mapped(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of torch.vmap that becomes one node where it is given traced values, or closes over them."""
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            target, values = lifted(function)
+            if self._evaluating or not (values or _has_proxy(arguments, named)):
+                return function(*arguments, **named)
+            return self.create_proxy("call_function", target, (values, *arguments), named)
+
+        return call
 
     def _begin_region(self, *, reentrant: bool = False) -> int | None:
         before = self._region
@@ -423,6 +455,15 @@ def _recorded(function: Callable[..., Any], tracer: Tracer) -> Callable[..., Any
     return recorded
 
 
+def _of_type(function: Callable[..., Any]) -> Callable[..., Any]:
+    """torch.finfo or torch.iinfo, for a type that is traced, too."""
+
+    def limits(*dtype: Any) -> Any:
+        return function(*(t.concrete("the limits of") if isinstance(t, TracedValue) else t for t in dtype))
+
+    return limits
+
+
 def _has_proxy(arguments: Any, named: Mapping[str, Any]) -> bool:
     return any(isinstance(leaf, fx.Proxy) for leaf in pytree.tree_leaves((arguments, dict(named))))
 
@@ -438,32 +479,6 @@ def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
             delattr(owner, name)
         else:
             setattr(owner, name, before)
-
-
-def _random_state() -> object:
-    return (
-        random.getstate(),
-        str(numpy.random.get_state(legacy=False)),
-        torch.random.get_rng_state().numpy().tobytes(),
-    )
-
-
-def _attributes(module: nn.Module) -> dict[str, Any]:
-    """The attributes of a module itself; PyTorch's own tables are none."""
-    tables = ("_parameters", "_buffers", "_modules", "training")
-    return {
-        name: value
-        for name, value in vars(module).items()
-        if name not in tables and not name.startswith("_tensor_constant")
-    }
-
-
-def _copied(module: nn.Module) -> nn.Module:
-    """A module that may set attributes of its own; what is inside is shared."""
-    copied = module.__class__.__new__(module.__class__)
-    copied.__dict__.update(module.__dict__)
-    copied._buffers = dict(module._buffers)
-    return copied
 
 
 def _attribute(module: nn.Module, path: str) -> Any:

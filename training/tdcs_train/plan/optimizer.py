@@ -1,6 +1,7 @@
 """The best pipeline for a model, workers and links."""
 
 import math
+from collections.abc import Callable
 
 import numpy
 
@@ -13,17 +14,19 @@ from tdcs_train.plan.states import States, constants, states_of
 from tdcs_train.plan.terms import MemoryTerms, Setting, TimeTerms
 
 
-def best_blocks(graph: Graph, options: Options) -> tuple[Block, ...]:
+def best_blocks(
+    graph: Graph, options: Options, *, note: Callable[[str], None] = lambda _: None
+) -> tuple[Block, ...]:
     """The plan whose slowest stage is fastest, on all workers (or fewer, if the options say so).
 
     With several levels the lowest is solved for every range of layers; its best time on all its machines is what the
-    next level takes as the compute time of that range (PipeDream, section 3.2).
+    next level takes as the compute time of that range (PipeDream, section 3.2). `note` as for `states_of`.
 
     Raises:
         InputError: The options mean nothing, straight stages outnumber the layers, or nothing fits the memory.
     """
     check_options(options)
-    states = states_of(graph, together=options.together)
+    states = states_of(graph, together=options.together, note=note)
     settings = _settings(states, options)
     computes = [_seconds_between(states)]
     for setting in settings[:-1]:

@@ -2,7 +2,7 @@
 
 import enum
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -110,8 +110,10 @@ class PipelinePlan:
         return f"{self.best.value} is best here"
 
 
-def plan_pipeline(graph: Graph, options: Options) -> PipelinePlan:
-    """The fastest plan for a checked graph.
+def plan_pipeline(
+    graph: Graph, options: Options, *, note: Callable[[str], None] = lambda _: None
+) -> PipelinePlan:
+    """The fastest plan for a checked graph; `note` is called with what a user should know of the search.
 
     Raises:
         InputError: The options mean nothing, no plan keeps to them, or no layer takes any time.
@@ -121,7 +123,7 @@ def plan_pipeline(graph: Graph, options: Options) -> PipelinePlan:
             "no layer of the profile takes any time (forward_compute_time, backward_compute_time); measure the model "
             "with tdcs-train profile"
         )
-    blocks = best_blocks(graph, options)
+    blocks = best_blocks(graph, options, note=note)
     options = replace(options, ahead=_ahead(blocks, graph, options))
     assert options.ahead is not None
     plan_stages = tuple(stages(blocks, graph, options))

@@ -23,6 +23,8 @@ ROOT = debian.Root(
     packages=tuple((CHECKOUT / "deploy" / "images" / "train-pytorch" / "packages.txt").read_text().split()),
     networked=False,
 )
+PYTHON = "3.13"
+"""The version of Python in it."""
 INSIDE = "/checkout"
 """Where the checkout is inside the root."""
 RESULTS = "/results"
@@ -35,7 +37,7 @@ class Run:
 
     ``results`` is a folder outside that the program may write to, at `/results`; ``data`` maps names below `/data`
     to folders outside that it may read. Without ``network`` the program has a loopback interface of its own, else
-    the interfaces of the caller.
+    the interfaces of the caller. ``packages`` is a folder of Python packages that it may import.
     """
 
     command: Sequence[str]
@@ -43,6 +45,7 @@ class Run:
     data: Mapping[str, Path] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     network: bool = False
+    packages: Path | None = None
 
 
 def reference() -> str:
@@ -93,7 +96,7 @@ def arguments(run: Run, *, root: Path) -> list[str]:
     return [
         *("unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", *own_network),
         *("--", "sh", "-euc", _SETUP, "torch-root", str(root), str(CHECKOUT), str(run.results)),
-        *(f"{name}={folder}" for name, folder in run.data.items()),
+        *(f"{name}={folder}" for name, folder in _data(run).items()),
         *("--", "/usr/bin/env", "-i", f"--chdir={INSIDE}", *_environment(run), *run.command),
     ]
 
@@ -124,6 +127,10 @@ exec chroot "$root" "$@"
 """
 
 
+def _data(run: Run) -> dict[str, Path]:
+    return {**run.data, **({} if run.packages is None else {"packages": run.packages})}
+
+
 def _environment(run: Run) -> list[str]:
     values = {
         "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
@@ -131,7 +138,7 @@ def _environment(run: Run) -> list[str]:
         "LANG": "C.UTF-8",
         "PYTHONDONTWRITEBYTECODE": "1",
         "USE_LIBUV": "0",  # Debian's PyTorch is built without the library that its rendezvous would use
-        "PYTHONPATH": f"{INSIDE}/training:{INSIDE}",
+        "PYTHONPATH": f"{INSIDE}/training:{INSIDE}:/data/packages",
         **run.environment,
     }
     return [f"{name}={value}" for name, value in values.items()]
