@@ -81,6 +81,12 @@ Ten random chains of layers that sleep, with real tensors and parameters, planne
 100 Mbit/s with 1 ms, and run in mode `stash` over such a link: `predicted s` is the planner's `expectedSeconds`,
 `measured s` a mini-batch of the full pipeline.""",
     ),
+    "replicated": (
+        "Predicted mini-batches of replicated stages",
+        """\
+As above, with three workers and chains of which one part has most of the computation and few parameters, so that the
+planner gives one stage two workers, which average their gradients: the first (2-1) or the last (1-2).""",
+    ),
     "bubbles": (
         "What the order of a pipeline costs",
         """\
@@ -143,6 +149,7 @@ the turns.""",
     "classes": "Measured on 2026-11-23.",
     "links": f"One run on 2026-11-23, {OLD_PROTOCOL}.",
     "predictions": "Measured on 2026-11-30, on a machine with much other work, which workers and link preempt.",
+    "replicated": "Measured on 2026-12-01, on a machine with much other work, which workers and link preempt.",
     "bubbles": """\
 Two runs of each way in turn on 2026-11-23, on a machine with much other work, which these workers preempt.""",
     "digits": f"""\
@@ -155,7 +162,10 @@ Three seeds say little: seed by seed, `stash` took 0.89, 0.70 and 1.50 times the
 }
 """When a table was measured, and on which code where that has changed since; whoever measures again writes it anew."""
 
-COMMANDS = {"cluster": "TDCS_DEEP=1 python -m pytest e2e/training/test_slow_links.py"}
+COMMANDS = {
+    "cluster": "TDCS_DEEP=1 python -m pytest e2e/training/test_slow_links.py",
+    "replicated": "python -m bench.training.predictions --replicated",
+}
 """Where a table is not written by the benchmark of its name."""
 
 

@@ -1,12 +1,13 @@
 """Predicted seconds of a mini-batch beside measured ones, for ten plans over a link of 100 Mbit/s and 1 ms.
 
-    python -m bench.training.predictions
+    python -m bench.training.predictions [--replicated]
 
 Each model is a chain of layers with random times, tensors and parameters. The layers sleep, as those of an accelerator
 take no time of the processor; tensors and parameters are real. The planner is given these figures and the link's, and
 its plan is run in mode `stash` by workers in network namespaces of their own, over a switch with that rate and latency.
 Measured is a mini-batch of the full pipeline. Plans that are no pipeline are left out: DistributedDataParallel would
-run them. Writes results/predictions.jsonl.
+run them. Writes results/predictions.jsonl. With `--replicated` the layers are such that stages have several workers
+(2-1 and 1-2): one part of a model computes most and has few parameters; it writes results/replicated.jsonl.
 """
 
 import argparse
@@ -40,6 +41,20 @@ def layers_of(seed: int) -> list[dict[str, Any]]:
         }
         for _ in range(source.randrange(6, 11))
     ]
+
+
+def uneven_layers_of(seed: int) -> list[dict[str, Any]]:
+    """As `layers_of`, with few parameters in the first two thirds (odd seeds) or the last, and quick layers else."""
+    layers = layers_of(seed)
+    count = len(layers) * 2 // 3
+    for number, layer in enumerate(layers):
+        layer["output"] //= 4
+        if number < count if seed % 2 else number >= len(layers) - count:
+            layer["weights"] //= 30
+        else:
+            layer["forward"] /= 3
+            layer["backward"] /= 3
+    return layers
 
 
 def planned(layers: list[dict[str, Any]], workers: int) -> PipelinePlan:
@@ -89,14 +104,17 @@ def main() -> None:
     )
     parser.add_argument("--plans", type=int, default=10)
     parser.add_argument("--count", type=int, default=48, help="mini-batches that are measured (default 48)")
+    parser.add_argument(
+        "--replicated", action="store_true", help="plans in which a stage has several workers"
+    )
     options = parser.parse_args()
     rows: list[dict[str, Any]] = []
     seed = 0
     while len(rows) < options.plans:
         seed += 1
-        layers = layers_of(seed)
-        plan = planned(layers, 2 + seed % 2)
-        if plan.best is not Parallelism.PIPELINE:
+        layers = uneven_layers_of(seed) if options.replicated else layers_of(seed)
+        plan = planned(layers, 3 if options.replicated else 2 + seed % 2)
+        if plan.best is not Parallelism.PIPELINE or (options.replicated and max(plan.replicas) == 1):
             continue
         seconds = measured(layers, plan, count=options.count)
         rows.append(
@@ -112,7 +130,7 @@ def main() -> None:
                 "within 15 %": abs(plan.expected_seconds / seconds - 1) <= 0.15,
             }
         )
-        keep("predictions", rows)
+        keep("replicated" if options.replicated else "predictions", rows)
 
 
 if __name__ == "__main__":
