@@ -301,3 +301,24 @@ class DropsOut(nn.Module):
         x = nn.functional.dropout(self.first(x), 0.5, self.training)
         output: torch.Tensor = self.last(torch.tanh(x))
         return output
+
+
+class MappedModule(nn.Module):
+    """torch.vmap of a function that uses a module of the model, whose parameters a stage has in versions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.func.vmap(lambda row: self.last(row) * self.last.bias)(self.first(x))
+
+
+class MappedDefault(MappedModule):
+    """And of one that has a value of the forward as a default."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        largest = x.max()
+        output: torch.Tensor = self.last(torch.vmap(lambda row, most=largest: row * most)(x))
+        return output

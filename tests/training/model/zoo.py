@@ -38,6 +38,8 @@ from tests.training.model.odd_models import (
     FrozenBackbone,
     InPlace,
     MadeInForward,
+    MappedDefault,
+    MappedModule,
     MappedOverRows,
     MixtureOfExperts,
     OfConstants,
@@ -188,6 +190,12 @@ ZOO: dict[str, Case] = {
         lambda: MadeInForward(nn.Linear, 8, 8), rows, classes, refused="makes a Linear with parameters"
     ),
     "vmap": Case(MappedOverRows, rows, classes),
+    "vmap of a module": Case(
+        MappedModule, rows, classes, refused="a function that has a MappedModule from outside"
+    ),
+    "vmap with a default": Case(
+        MappedDefault, rows, classes, refused="a function that has a default of an argument from outside"
+    ),
     "constants": Case(OfConstants, rows, classes),
     "dropout in evaluation": Case(lambda: DropsOut().eval(), rows, classes),
     "hook of a parameter": Case(

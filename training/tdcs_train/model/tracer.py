@@ -25,7 +25,7 @@ from torch.utils import checkpoint as checkpointing
 from tdcs_train.errors import InputError
 from tdcs_train.model.errors import ModelError
 from tdcs_train.model.kept import Context, applied, scripted
-from tdcs_train.model.mapped_functions import lifted
+from tdcs_train.model.mapped_functions import closed_over, lifted
 from tdcs_train.model.module_state import attributes_of, copied, random_state
 from tdcs_train.model.outputs import opened
 from tdcs_train.model.traced_values import (
@@ -354,7 +354,8 @@ class Tracer(fx.Tracer):
             def mapping(function: Any, *options: Any, **more: Any) -> Any:
                 return tracer._mapped(vmap(function, *options, **more))
 
-            stack.enter_context(_replaced(torch, "vmap", mapping))
+            for owner in (torch, torch.func):
+                stack.enter_context(_replaced(owner, "vmap", mapping))
             for name in ("finfo", "iinfo"):
                 stack.enter_context(_replaced(torch, name, _of_type(getattr(torch, name))))
             run_script = torch.jit.ScriptFunction.__call__
@@ -401,10 +402,14 @@ class Tracer(fx.Tracer):
         """A function of torch.vmap that becomes one node where it is given traced values, or closes over them."""
 
         def call(*arguments: Any, **named: Any) -> Any:
-            target, values = lifted(function)
+            values, foreign = closed_over(function)
             if self._evaluating or not (values or _has_proxy(arguments, named)):
                 return function(*arguments, **named)
-            return self.create_proxy("call_function", target, (values, *arguments), named)
+            if foreign:
+                self.refuse(
+                    f"torch.vmap is given a function that has {foreign} from outside; give it as an argument"
+                )
+            return self.create_proxy("call_function", lifted(function, values), (values, *arguments), named)
 
         return call
 
