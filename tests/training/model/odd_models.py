@@ -322,3 +322,22 @@ class MappedDefault(MappedModule):
         largest = x.max()
         output: torch.Tensor = self.last(torch.vmap(lambda row, most=largest: row * most)(x))
         return output
+
+
+class Cache:
+    """What a model keeps for its next call, as those of transformers."""
+
+    def __init__(self, values: torch.Tensor) -> None:
+        self.values = values
+
+
+class ReturnsCache(nn.Module):
+    """The output has an object that is no tensor, of a model with many layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*(nn.Linear(8, 8) for _ in range(20)))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, Cache]:
+        x = self.layers(x)
+        return x, Cache(x)

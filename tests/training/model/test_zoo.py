@@ -188,6 +188,11 @@ def test_a_tensor_that_a_stage_hands_on_under_two_names_has_its_gradient_once() 
     assert in_stages(case, plan_of({"stages": stages}, source="plan")) == pytest.approx(alone(case), abs=1e-5)
 
 
+def test_a_refusal_names_some_of_many_layers() -> None:
+    with pytest.raises(ModelError, match=r"--layers layers\.0,.*layers\.11,\.\.\. of 20\)$"):
+        planned(ZOO["cache in the output"])
+
+
 def test_most_of_the_zoo_runs() -> None:
     assert len(ZOO) >= 25
     assert sum(not case.refused for case in ZOO.values()) >= 25

@@ -43,6 +43,7 @@ from tests.training.model.odd_models import (
     MappedOverRows,
     MixtureOfExperts,
     OfConstants,
+    ReturnsCache,
     RoutedByData,
     RoutedByHash,
     Siamese,
@@ -195,6 +196,27 @@ ZOO: dict[str, Case] = {
     ),
     "vmap with a default": Case(
         MappedDefault, rows, classes, refused="a function that has a default of an argument from outside"
+    ),
+    "cache in the output": Case(
+        ReturnsCache, rows, of_two, refused="a Cache is passed on, and a graph has tensors"
+    ),
+    "inputs in a table of an input": Case(
+        Unused,
+        lambda source: ({"x": {"values": rows(source)[0]}}, None),
+        classes,
+        refused="the input x of a mini-",
+    ),
+    "inputs in a list": Case(
+        Unused,
+        lambda source: ([rows(source)[0]], None),
+        classes,
+        refused="mini-batch is a list; the inputs are",
+    ),
+    "lazy layers": Case(
+        lambda: nn.Sequential(nn.Linear(8, 8), nn.LazyLinear(5)),
+        rows,
+        classes,
+        refused="1.weight has no shape yet",
     ),
     "constants": Case(OfConstants, rows, classes),
     "dropout in evaluation": Case(lambda: DropsOut().eval(), rows, classes),

@@ -159,7 +159,13 @@ class Tracer(fx.Tracer):
     def create_arg(self, a: Any) -> Any:
         if isinstance(a, (ValueProxy, ValueAttribute)):
             return a.node
-        return super().create_arg(a)
+        try:
+            return super().create_arg(a)
+        except NotImplementedError as error:
+            raise Untraceable(
+                f"a {type(a).__name__} is passed on, and a graph has tensors, numbers, tuples, lists and dictionaries "
+                "only; leave it out (a cache of transformers: use_cache=False)"
+            ) from error
 
     def create_proxy(self, kind: str, target: Any, args: Any, kwargs: Any, *more: Any, **options: Any) -> Any:
         name = getattr(target, "__name__", "") if kind == "call_function" else ""

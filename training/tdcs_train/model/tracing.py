@@ -30,6 +30,8 @@ from tdcs_train.model.traced_values import UNKNOWN
 from tdcs_train.model.tracer import Example, Tracer, guard
 
 LAYER_OPERATIONS = frozenset({"placeholder", "call_module", "call_function", "call_method"})
+MOST_NAMED = 12
+"""A message names no more layers than this."""
 _PLAIN_METHODS = frozenset({"size", "dim", "numel", "ndimension", "stride", "element_size", "get_device"})
 
 
@@ -104,6 +106,10 @@ def trace(
         raise ModelError(
             f"{_title(module)} is compiled (torch.jit), and cannot be cut into layers: give it as it was before that"
         )
+    if lazy := [name for name, value in module.named_parameters() if nn.parameter.is_lazy(value)]:
+        raise ModelError(
+            f"{_title(module)}: the parameter {lazy[0]} has no shape yet; call the model once with a mini-batch first"
+        )
     refuse_overlaps(list(module.named_parameters()))
     _refuse_hooks(module)
     modules = dict(module.named_modules())
@@ -167,6 +173,12 @@ def examples_of(inputs: Any) -> tuple[Example, ...]:
             (f"input_{n}", value)
             for n, value in enumerate(inputs if isinstance(inputs, tuple) else (inputs,))
         ]
+    for name, value in pairs:
+        if not isinstance(value, torch.Tensor):
+            raise InputError(
+                f"the input {name} of a mini-batch is a {type(value).__name__}; the inputs are a tensor, a tuple of "
+                "tensors, or a mapping of names to tensors: give the tensors in it as inputs of their own"
+            )
     return tuple(
         Example(name, str(value.dtype).removeprefix("torch."), tuple(value.shape)) for name, value in pairs
     )
@@ -300,10 +312,13 @@ def _place(error: Exception) -> str:
 
 def _untraceable(model: nn.Module, error: Exception) -> str:
     children = [name for name, module in model.named_modules() if name and not list(module.children())]
+    listed = ",".join(children[:MOST_NAMED]) + (
+        f",... of {len(children)}" if len(children) > MOST_NAMED else ""
+    )
     return (
         f"{_title(model)} cannot be traced{_place(error)}: {_reason(error)}. It is the model's own forward: move this "
         "line into a module of its own, which is then left whole, give a program of torch.export, or, where each layer "
-        f"runs on the output of the one before, list them (--layers {','.join(children)})"
+        f"runs on the output of the one before, list them (--layers {listed})"
     )
 
 
