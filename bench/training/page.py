@@ -21,7 +21,8 @@ SECTIONS: dict[str, tuple[str, str]] = {
     "zoo": (
         "Models as people write them",
         """\
-Models in the usual styles (`tests/training/model/zoo.py`), profiled, planned and run as three stages in mode `flush`,
+Models in the usual styles (`tests/training/model/zoo.py`) and small ones of `transformers` 4.57.6 from their configs
+(`transformers_models.py`), profiled, planned and run as three stages in mode `flush`,
 beside one process with the same mini-batches; a row with `runs` had losses that differ by no more than 1e-5. The others
 are refused before anything runs, with the sentence in the row.""",
     ),
@@ -132,7 +133,7 @@ OLD_PROTOCOL = (
     "before versions 2 and 3 of the protocol between workers, which need less processor time for a mini-batch"
 )
 MEASURED = {
-    "zoo": "Run on 2026-11-30.",
+    "zoo": "Run on 2026-12-01.",
     "plans": "Computed on 2026-11-22.",
     "orders": "Simulated on 2026-11-22.",
     "transfers": """\
