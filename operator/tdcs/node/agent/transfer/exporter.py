@@ -229,8 +229,8 @@ class Exporter:
         ids = np.fromiter(waiting, dtype=np.int64, count=len(waiting))
         for mount in self.mounts():
             ledger = mount.ledger
-            if ledger is None or mount.forgotten:
-                continue
+            if ledger is None or mount.forgotten or mount.early_files:
+                continue  # what is of no version may be refused yet
             manifest = ledger.manifest
             numbers = manifest.blocks_at(ids)
             for number in numbers[numbers >= 0].tolist():

@@ -213,6 +213,15 @@ async def test_what_is_here_is_exported_and_what_leaves_is_taken_back(
     assert world.exported() == {name: content for name, content in FILES.items() if name != "03.bin"}
 
 
+async def test_nothing_of_a_listing_that_goes_on_is_exported_before_it_is_a_version(world: World) -> None:
+    world.mount.assign(world.version.assignment(early_files=len(FILES)))
+    await world.settle()
+    assert not world.master.files, "the source may be refused yet: it may have too many files for the master"
+    world.mount.assign(world.version.assignment(version=2))
+    await world.settle()
+    assert world.exported() == FILES
+
+
 async def test_a_file_that_another_node_has_exported_gets_one_more_place_and_loses_only_that(
     world: World,
 ) -> None:
