@@ -187,6 +187,14 @@ class CacheManager:
             if grant.evicted or any(map(_lacks, grant.placements))
         }
 
+    def lacking_room(self, cluster: str) -> set[str]:
+        """The mounts of a cluster some of whose bytes found no room; not those that lack nodes for their copies."""
+        return {
+            path
+            for path, grant in self.grants(cluster).mounts.items()
+            if grant.evicted or any(placement.unplaced_bytes for placement in grant.placements)
+        }
+
     def drop_mount(self, *, cluster: str, path: str) -> None:
         """A mount is gone: what it was granted is for the others."""
         state = self._clusters.get(cluster)

@@ -15,7 +15,7 @@ class EarlyStep(enum.Enum):
 
 
 def early_step(
-    *, files: int, is_wanted: bool, is_refused: bool, holders: Collection[MountState]
+    *, files: int, is_wanted: bool, is_refused: bool, lacks_room: bool, holders: Collection[MountState]
 ) -> EarlyStep:
     """What agents do next. It follows from what they say themselves, whoever assigned it to them.
 
@@ -23,6 +23,7 @@ def early_step(
         files: how many the listing has so far; 0: nothing that can be loaded.
         is_wanted: whether somebody wants all files of the source.
         is_refused: whether the last listing ended in that the source is not let in.
+        lacks_room: whether some mount of the cache was granted less than it asks for.
         holders: what the agents say that have something of the mount.
     """
     if any(state.manifest and not state.early_files for state in holders):
@@ -31,4 +32,7 @@ def early_step(
         return EarlyStep.DROP
     # Agents drop what a manifest does not name, and a listing that begins again has less at first.
     most_files = max((state.early_files for state in holders), default=0)
-    return EarlyStep.LOAD if 0 < files >= most_files else EarlyStep.KEEP
+    if 0 < files >= most_files:
+        return EarlyStep.LOAD
+    # What is not loaded by the list of now is granted nothing, and would stay in the way of others.
+    return EarlyStep.DROP if most_files and lacks_room else EarlyStep.KEEP

@@ -32,6 +32,13 @@ class Pages:
     def tell_early(self) -> None:
         self._lister.tells_early = True
 
+    def hold_no_other(self) -> None:
+        """Hold the listings that have begun, and let others go on."""
+        self._lister.between_pages = self._go_on
+
+    async def _go_on(self) -> None:
+        """Nothing holds the page."""
+
     async def _hold(self) -> None:
         self.pages_before -= 1
         if self.pages_before > 0:
@@ -295,6 +302,27 @@ async def test_idle_data_does_not_leave_for_a_source_that_is_listed_in_part(
     assert all(size >= FILES * MB for size in cluster.held().values())
 
 
+@pytest.mark.parametrize("restart", [False, True], ids=["one operator", "operator restarts"])
+async def test_what_is_loaded_early_leaves_for_a_dataset_that_wants_its_room(
+    cluster: Cluster, pages: Pages, restart: bool
+) -> None:
+    await cluster.set_capacity((FILES + PAGE - 1) * MB, "a", "b")
+    pages.pages_before = 2
+    await cluster.create_dataset(placement={"nodeCount": 2})
+    await cluster.until(lambda: cluster.held() == dict.fromkeys("ab", 2 * PAGE * MB))
+    if restart:
+        pages.pages_before, pages.held = 1, 0
+        await cluster.stop()
+        await cluster.start()
+    await looked_at(cluster, pages)
+    pages.hold_no_other()
+    whole_on_each = {"mode": "Replicate", "nodeCount": 2}
+    await cluster.create_dataset("others", source={"uri": "s3://others"}, placement=whole_on_each)
+    await cluster.until_state("Ready", "others")
+    assert cluster.status()["state"] == "Mounting"
+    assert cluster.status("others")["cachedBytes"] == FILES * MB
+
+
 @pytest.mark.parametrize(
     "preload", [{"enabled": False}, {"paths": ["1"]}], ids=["not preloaded", "a selection of paths"]
 )
@@ -329,3 +357,27 @@ async def test_two_datasets_of_one_source_load_it_once(cluster: Cluster, pages: 
     await cluster.until_state("Ready")
     await cluster.until_state("Ready", "again")
     assert pages.from_source == FILES
+
+
+async def test_another_operator_places_the_dataset_where_the_last_one_had_loaded_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tests.support.twins.engine._PAGE", PAGE)
+    monkeypatch.setattr("tests.support.twins.agent_work.PEER_PATIENCE", 600.0)
+    files = {f"{number:03d}.jpg": MB for number in range(FILES)}
+    engine = MemoryEngine(sources={"s3://pictures": files}, workers=dict.fromkeys("abcdefgh", 30 * MB))
+    async with Cluster(engine=engine, nodes={name: {} for name in "abcdefgh"}) as cluster:
+        pages = Pages(cluster)
+        await cluster.create_cache()
+        await cluster.create_keys()
+        await cluster.create_dataset(placement={"nodeCount": 2})
+        await cluster.until(lambda: sorted(filter(None, cluster.held().values())) == [PAGE * MB, PAGE * MB])
+        nodes = {node for node, size in cluster.held().items() if size}
+        await cluster.stop()
+        for node in engine.state.workers.keys() - nodes:
+            engine.state.workers[node].capacity = 300 * MB
+        await cluster.start()
+        pages.open.set()
+        await cluster.until_state("Ready")
+        assert {node for node, size in cluster.held().items() if size} == nodes
+        assert pages.from_source == FILES

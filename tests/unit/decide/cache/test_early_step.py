@@ -39,4 +39,22 @@ def of_listing(files: int) -> MountState:
 def test_the_step_follows_from_the_listing_the_wants_and_what_agents_say(
     *, files: int, is_wanted: bool, is_refused: bool, holders: list[MountState], step: EarlyStep
 ) -> None:
-    assert early_step(files=files, is_wanted=is_wanted, is_refused=is_refused, holders=holders) is step
+    next_step = early_step(
+        files=files, is_wanted=is_wanted, is_refused=is_refused, lacks_room=False, holders=holders
+    )
+    assert next_step is step
+
+
+@pytest.mark.parametrize(
+    ("files", "holders", "step"),
+    [
+        pytest.param(8, [of_listing(9)], DROP, id="what another list has brought is in the way"),
+        pytest.param(9, [of_listing(9)], LOAD, id="what this list has brought has a grant"),
+        pytest.param(0, [], KEEP, id="nothing is loaded"),
+        pytest.param(0, [OF_VERSION], KEEP, id="a version"),
+    ],
+)
+def test_where_room_is_lacking_what_was_loaded_by_another_list_is_dropped(
+    files: int, holders: list[MountState], step: EarlyStep
+) -> None:
+    assert early_step(files=files, is_wanted=True, is_refused=False, lacks_room=True, holders=holders) is step

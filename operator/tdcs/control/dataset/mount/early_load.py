@@ -20,7 +20,7 @@ async def load_early(
     holders: Sequence[AgentState],
 ) -> MountReport:
     """Have agents load what the first listing has so far, where nothing has to leave for it; or drop it."""
-    mount, assigner = placer.mount, placer.world.assigner(placer.mount.cluster)
+    world, mount = placer.world, placer.mount
     early = mount.manifests.early
     # A selection of paths takes all names: its files are chosen when the listing has ended.
     wants = [want for want in placer.wants() if not want.paths]
@@ -28,18 +28,22 @@ async def load_early(
         files=early.totals.files if early is not None else 0,
         is_wanted=bool(wants),
         is_refused=mount.manifests.is_refused,
+        lacks_room=bool(world.manager.lacking_room(mount.cluster) - {mount.path}),
         holders=[state.mounts[mount.path] for state in holders],
     )
     if step is EarlyStep.DROP:
         if holders or before.early is not None:
-            placer.world.drop_loads(mount)
-        return replace(before, early=None)
+            world.drop_loads(mount)
+        return replace(before, early=None, look_at=None)
     if early is None or step is EarlyStep.KEEP:
-        return before
+        # Others may come to need the room.
+        again_at = world.clock() + world.context.settings.survey_seconds
+        return replace(before, look_at=again_at) if holders else before
     needs = await placer.needs(before, early, wants, cache_nodes, holders)
     if needs is None or needs.hosts.waiting or placer.keys_awaited():
         return before
     grant, stands = await placer.granted(early, needs, only_free=True)
     work = placer.work(view, before, early, needs, grant, stands)
-    assigner.put(path=mount.path, assignments=await placer.assignments(early, needs, work, is_early=True))
-    return replace(before, early=work.decision)
+    assignments = await placer.assignments(early, needs, work, is_early=True)
+    world.assigner(mount.cluster).put(path=mount.path, assignments=assignments)
+    return replace(before, early=work.decision, look_at=None)
