@@ -229,6 +229,7 @@ class BucketListing:
         self._take(page, builder, FolderCounter())
         if not token:
             return
+        self._offer(builder)
         keys = [KeyRange(after=page.last)]
         if self.lanes > 1 and page.last:
             keys = split(await self._borders(session), behind=page.last, lanes=self.lanes)

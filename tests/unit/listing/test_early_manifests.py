@@ -6,10 +6,14 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+from tests.support.programs.bucket_store import BucketStore, serving
 from tests.support.waiting import eventually_async
 
+from tdcs.listing import early_manifests
 from tdcs.listing.early_manifests import FIRST_SECONDS, EarlyManifests
 from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.one_listing import list_source
 from tdcs.listing.result import Listed
 from tdcs.model.manifest_builder import ManifestBuilder
 
@@ -68,3 +72,28 @@ async def test_each_early_manifest_names_at_least_twice_as_many_files_as_the_las
         await eventually_async(lambda: manifests._work is None or manifests._work.done(), deadline=60)
     assert [listed.totals.files for listed in early] == [10, 20, 40]
     assert set(os.listdir(tmp_path)) == {listed.digest for listed in early}
+
+
+async def test_the_first_page_can_be_loaded_before_another_one_has_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where others begin is asked for after the first page, which takes as long as some pages."""
+    monkeypatch.setattr(early_manifests, "FIRST_SECONDS", 0.0)
+    first_page = asyncio.Event()
+    early = list[Listed]()
+
+    def tell(listed: Listed) -> None:
+        early.append(listed)
+        first_page.set()
+
+    async def hold() -> None:
+        if len(store.asked) > 2:  # the first page, and some of it again for its tags
+            await asyncio.wait_for(first_page.wait(), 60)
+
+    keys = [b"data/%03d/%05d" % (number // 100, number) for number in range(1000)]
+    store = BucketStore(keys=keys, most_names=100, before_page=hold)
+    async with serving(store):
+        folder = ManifestFolder(tmp_path)
+        listed = await list_source(source=store.source, path="/datasets/a", folder=folder, tell=tell)
+    assert early[0].totals.files == 100
+    assert listed.totals.files == 1000
