@@ -99,6 +99,29 @@ DATA = (
     _listing_of_made_up_names("1.28 million", 1_280_000, seconds_bar="180", memory_bar="150"),
     _listing_of_made_up_names("10 million", 10_000_000, memory_bar="300"),
     Table(
+        title="The disk that a listing of 200,000 names takes, early manifests included, on a machine that others used",
+        command="python bench/cache/listing.py --files 200000",
+        results="listing.jsonl",
+        parameters={"files": 200_000},
+        figures=(
+            Figure("the manifest, a file", "own.manifest_bytes_a_file", "bytes"),
+            Figure("all of it at most, a file", "own.disk_bytes_a_file", "bytes", "600"),
+        ),
+    ),
+    Table(
+        title="20,000 files of a store whose pages come after 5 s each, loaded while they are listed, on a machine "
+        "that others used",
+        command="python bench/cache/many_files.py --files 20000 --page-seconds 5 --folder /var/tmp",
+        results="many_files.jsonl",
+        parameters={"files": 20_000, "page_seconds": 5.0},
+        figures=(
+            Figure("the first bytes are on the node after", "first_bytes_seconds", "s"),
+            Figure("the listing has ended after", "listed_seconds", "s"),
+            Figure("part of the bytes that is on the node then", "loaded_percent_when_listed", "%"),
+            Figure("all is on the node after", "loaded_seconds", "s"),
+        ),
+    ),
+    Table(
         title="A million blocks that change behind the agent's back",
         command="python bench/cache/ledger.py --folder /var/tmp",
         results="ledger.jsonl",

@@ -6,6 +6,10 @@ client, of which nothing is needed where all files are on the node, is left out.
 has them in its volume, and each file is read and compared. Prints one line of JSON::
 
     PYTHONPATH=.:operator python bench/cache/many_files.py --files 100000 --folder FOLDER
+
+With `--page-seconds` each page of the listing comes so late, and the agent loads what is listed so far while the
+listing goes on: the times from its begin until the first bytes are on the node, until it has ended, and until all is
+loaded.
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ from tests.support.waiting import eventually_async
 from tdcs.engine.agent_client import HttpAgents
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import ProcessLister
-from tdcs.listing.result import access_of
+from tdcs.listing.result import Listed, access_of
 from tdcs.model.agent_state import ALL_SLOTS, MountState
 from tdcs.model.cache_engine import Source
 from tdcs.model.file_blocks import EXTENTS
@@ -65,9 +69,14 @@ def content_of(key: bytes) -> bytes:
     return (key * (size // len(key) + 1))[:size]
 
 
-def _serve(files: int, ready: Connection) -> None:
+def _serve(files: int, page_seconds: float, ready: Connection) -> None:
     async def run() -> None:
-        store = BucketStore(keys=[key_of(n) for n in range(files)], size=size_of, content=content_of)
+        store = BucketStore(
+            keys=[key_of(n) for n in range(files)],
+            size=size_of,
+            content=content_of,
+            before_page=lambda: asyncio.sleep(page_seconds),
+        )
         async with serving(store):
             ready.send(store.port)
             await asyncio.Event().wait()
@@ -76,10 +85,12 @@ def _serve(files: int, ready: Connection) -> None:
 
 
 @contextlib.contextmanager
-def made_up(files: int) -> Iterator[tuple[Source, psutil.Process]]:
+def made_up(files: int, *, page_seconds: float = 0.0) -> Iterator[tuple[Source, psutil.Process]]:
     """A store in a process of its own."""
     receiver, sender = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=_serve, args=(files, sender), daemon=True)
+    process = multiprocessing.get_context("spawn").Process(
+        target=_serve, args=(files, page_seconds, sender), daemon=True
+    )
     process.start()
     try:
         options = {"endpoint": f"http://127.0.0.1:{receiver.recv()}", "pathStyle": "true"}
@@ -123,10 +134,14 @@ async def listed(root: Path, source: Source, *, files: int) -> Version:
     manifests = ManifestFolder(root / "manifests")
     lister = ProcessLister(folder=manifests, source_of=lambda _: source, cut=EXTENTS)
     listing = await lister.list(path=PATH, limit=ListingLimit(files=2 * files + 1000))
+    return _version(manifests, source, listing)
+
+
+def _version(manifests: ManifestFolder, source: Source, listing: Listed) -> Version:
     return Version(manifest=manifests.open(listing.digest), folder=manifests, source=access_of(source))
 
 
-async def started(root: Path, version: Version) -> AgentProcess:
+async def started(root: Path, version: Version | None = None) -> AgentProcess:
     """An agent whose tier is where the node plugin looks for it."""
     control, blocks = free_ports(2)
     agent = AgentProcess(
@@ -139,10 +154,15 @@ async def started(root: Path, version: Version) -> AgentProcess:
     )
     agent.tier.mkdir(parents=True)
     await asyncio.to_thread(prepare, agent.tier)
-    manifest = version.folder.file(version.manifest.digest)
-    shutil.copy(manifest, agent.disk.manifests / manifest.name)
+    if version is not None:
+        _give_manifest(agent, version)
     await asyncio.to_thread(agent.process.start)
     return agent
+
+
+def _give_manifest(agent: AgentProcess, version: Version) -> None:
+    manifest = version.folder.file(version.manifest.digest)
+    shutil.copy(manifest, agent.disk.manifests / manifest.name)
 
 
 async def load(agent: AgentProcess, version: Version) -> None:
@@ -205,16 +225,87 @@ async def measure(root: Path, source: Source, store: psutil.Process, *, files: i
     }
 
 
+async def measure_early(root: Path, source: Source, *, files: int, page_seconds: float) -> dict[str, object]:
+    """Load what a slow listing has so far while it goes on."""
+    manifests, client = ManifestFolder(root / "manifests"), HttpAgents(poll_seconds=2.0, call_seconds=10.0)
+    lister = ProcessLister(folder=manifests, source_of=lambda _: source, cut=EXTENTS)
+    to_load = asyncio.Queue[Listed | None]()
+    agent = await started(root)
+
+    def held_bytes() -> int:
+        state = client.states().get(agent.node)
+        return state.mounts[PATH].held_bytes if state is not None and PATH in state.mounts else 0
+
+    async def load_early() -> int:
+        """Give the agent each early manifest; how many there were."""
+        count = 0
+        while (listing := await to_load.get()) is not None:
+            count += 1
+            await assign(listing, number=count, early_files=listing.totals.files)
+        return count
+
+    async def assign(listing: Listed, *, number: int, early_files: int = 0) -> None:
+        version = _version(manifests, source, listing)
+        await asyncio.to_thread(_give_manifest, agent, version)
+        assignment = version.assignment(version=number, origin=ALL_SLOTS, early_files=early_files)
+        await client.assign(node=agent.node, assignments=[assignment])
+
+    async def first_bytes() -> float:
+        await eventually_async(lambda: held_bytes() > 0, deadline=7200, interval=0.02)
+        return time.monotonic()
+
+    try:
+        client.connect({agent.node: agent.reached})
+        await eventually_async(lambda: len(client.states()) == 1, deadline=60)
+        began = time.monotonic()
+        async with asyncio.TaskGroup() as tasks:
+            given, first = tasks.create_task(load_early()), tasks.create_task(first_bytes())
+            listing = await lister.list(
+                path=PATH, limit=ListingLimit(files=2 * files + 1000), early=to_load.put_nowait
+            )
+            listed_at, held_then = time.monotonic(), held_bytes()
+            to_load.put_nowait(None)
+            await assign(listing, number=await given + 1)
+        size = listing.totals.block_bytes
+        await eventually_async(lambda: held_bytes() == size, deadline=7200, interval=0.02)
+        loaded_at = time.monotonic()
+    finally:
+        await client.close()
+        await asyncio.to_thread(agent.process.kill)
+    return {
+        "bench": "many_files",
+        "files": files,
+        "bytes": size,
+        "page_seconds": page_seconds,
+        "early_manifests": given.result(),
+        "first_bytes_seconds": round(first.result() - began, 2),
+        "listed_seconds": round(listed_at - began, 2),
+        "loaded_seconds": round(loaded_at - began, 2),
+        "loaded_percent_when_listed": round(100 * held_then / size),
+        "load_1m": round(os.getloadavg()[0], 1),
+    }
+
+
 @click.command()
 @click.option("--files", default=100_000, show_default=True, type=click.IntRange(1))
 @click.option("--folder", type=click.Path(path_type=Path), required=True)
-def main(files: int, folder: Path) -> None:
+@click.option(
+    "--page-seconds",
+    default=0.0,
+    type=click.FloatRange(0),
+    help="So late comes each page of the listing; what is listed is loaded meanwhile.",
+)
+def main(files: int, folder: Path, page_seconds: float) -> None:
     """Bring a dataset from its bucket to a pod once."""
     with (
         tempfile.TemporaryDirectory(prefix="many-files-", dir=folder) as root,
-        made_up(files) as (source, store),
+        made_up(files, page_seconds=page_seconds) as (source, store),
     ):
-        figures = asyncio.run(measure(Path(root).resolve(), source, store, files=files))
+        place = Path(root).resolve()
+        if page_seconds:
+            figures = asyncio.run(measure_early(place, source, files=files, page_seconds=page_seconds))
+        else:
+            figures = asyncio.run(measure(place, source, store, files=files))
     print(json.dumps(figures))
 
 
