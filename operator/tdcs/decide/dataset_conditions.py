@@ -31,6 +31,7 @@ from tdcs.decide.place.holdings import Failures, Holdings, WantProgress, cached_
 from tdcs.decide.place.slot_nodes import WantPlacement
 from tdcs.decide.problem import Problem
 from tdcs.model.humanize import counted, human
+from tdcs.model.near_path import PATHS_NAMED
 
 ROOM = "Add cache capacity or nodes (spec.storage, spec.replicas of the CacheCluster), or ask for less"
 
@@ -308,8 +309,10 @@ def without_claim(findings: list[Finding], *, reason: str, message: str) -> list
 def placed(placement: WantPlacement) -> Finding:
     """Whether the placement is as it was asked for: files, room for them, and as many nodes."""
     if placement.totals.unknown_paths:
-        named = ", ".join(repr(path) for path in placement.totals.unknown_paths[:3])
-        text = f"the source has no file under {named} of paths: correct the paths, or put the files there"
+        named = ", ".join(repr(path) for path in placement.totals.unknown_paths[:PATHS_NAMED])
+        near = " and ".join(repr(path) for path in placement.totals.near_paths if path)
+        question = f" (did you mean {near}?)" if near else ""
+        text = f"the source has no file under {named} of paths{question}: correct the paths, or put the files there"
         return finding(names.PLACED, False, "PathNotFound", text)
     if _asks_too_little(placement):
         field = "percent" if placement.want.subset.fraction is not None else "amount"

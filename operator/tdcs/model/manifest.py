@@ -33,6 +33,7 @@ from tdcs.model.manifest_format import (
     aligned,
     encoded,
 )
+from tdcs.model.near_path import PATHS_NAMED, near_path
 from tdcs.model.slots import SLOTS
 
 _STRETCH = 1 << 17
@@ -151,6 +152,9 @@ class Manifest:
             else:
                 high = middle
         return low if low < end and self.name(low) == name else None
+
+    def folder_at(self, path: bytes) -> int | None:
+        return self._folder_numbers.get(path)
 
     def file_at(self, path: bytes) -> int | None:
         parent, _, name = path.rpartition(b"/")
@@ -276,6 +280,16 @@ class Manifest:
             span -= half
         return places
 
+    def names_in(self, folder: int, *, most: int) -> list[bytes]:
+        """The first names of folders and of files that are directly in a folder, each at most so many."""
+        names: list[bytes] = []
+        next_folder = folder + 1
+        prefix = len(self.folders[folder]) + 1 if self.folders[folder] else 0
+        while next_folder < self._below(folder) and len(names) < most:
+            names.append(self.folders[next_folder][prefix:])
+            next_folder = self._below(next_folder)
+        return names + [self.name(file) for file in self.in_folder(folder)[:most]]
+
     # Sums and selections.
 
     def file_ranges(self, paths: Sequence[str]) -> list[tuple[int, int]]:
@@ -286,7 +300,7 @@ class Manifest:
         ranges: list[tuple[int, int]] = []
         for path in filter(None, plain):
             raw = encoded(path)
-            folder, file = self._folder_numbers.get(raw), self.file_at(raw)
+            folder, file = self.folder_at(raw), self.file_at(raw)
             if folder is not None:
                 ranges.append((int(self.folder_files[folder]), int(self.folder_files[self._below(folder)])))
             elif file is not None:
@@ -308,7 +322,7 @@ class Manifest:
         unknown = []
         for path in filter(None, plain):
             raw = encoded(path)
-            folder, file = self._folder_numbers.get(raw), self.file_at(raw)
+            folder, file = self.folder_at(raw), self.file_at(raw)
             if folder is not None:
                 chosen[self.folder_files[folder] : self.folder_files[self._below(folder)]] = True
             elif file is not None:
@@ -353,6 +367,7 @@ class Manifest:
             slot_bytes=slot_bytes.astype("<i8").tobytes(),
             slot_files=slot_files.astype("<u4").tobytes(),
             unknown_paths=unknown,
+            near_paths=tuple(near_path(self, path) for path in unknown[:PATHS_NAMED]),
         )
 
     # Inside.

@@ -96,6 +96,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
         slot_bytes: int64 for each slot: bytes of its blocks.
         slot_files: uint32 for each slot: files that count there; each counts once, where its first block belongs.
         unknown_paths: those of the selection under which there is no file.
+        near_paths: for the first of them the nearest path that there is, in the same order; empty where none is near.
     """
 
     files: int
@@ -105,6 +106,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     slot_bytes: bytes
     slot_files: bytes
     unknown_paths: tuple[str, ...] = ()
+    near_paths: tuple[str, ...] = ()
 
     @property
     def sizes(self) -> Sizes:

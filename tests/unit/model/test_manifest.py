@@ -17,6 +17,7 @@ from tdcs.model.file_ids import FileIds, known_tag
 from tdcs.model.manifest import Manifest
 from tdcs.model.manifest_builder import AbandonedError, ManifestBuilder, own_block_after, own_block_id
 from tdcs.model.manifest_format import ALIGNMENT, MAGIC, BadManifestError, decoded, encoded
+from tdcs.model.near_path import NAMES_COMPARED
 from tdcs.model.slots import slot_of
 from tdcs.model.sorted_rows import Scratch
 
@@ -129,6 +130,31 @@ def test_sums_agree_with_the_files_that_a_selection_names(tree: dict[str, int], 
         if tree[path]:
             assert totals.sizes[slot_of(path.encode(), 0)] >= pieces(tree[path], CUT)[0]
             assert totals.counts[slot_of(path.encode(), 0)] >= 1
+
+
+@pytest.mark.parametrize(
+    ("path", "nearest"),
+    [
+        ("trayn", "train"),
+        ("Train/images", "train/images"),
+        ("train/image/a.jpg", "train/images/a.jpg"),
+        ("train/images/b.jpg", "train/images/a.jpg"),
+        ("validation", ""),
+        ("x" * 4000, ""),
+        ("READ.md", "README.md"),
+    ],
+)
+def test_a_mistyped_path_has_the_nearest_one_that_there_is(path: str, nearest: str) -> None:
+    manifest = manifest_of(listed("train/images/a.jpg", 1), listed("test/b", 2), listed("README.md", 3))
+    assert manifest.totals([path]).near_paths == (nearest,)
+    assert manifest.totals(["train"]).near_paths == ()
+
+
+def test_the_nearest_path_is_searched_among_some_names_of_a_folder_only() -> None:
+    files = sorted(f"{kind}{number:05}/x" for kind in "ab" for number in range(1000))
+    manifest = manifest_of(*(listed(path, 1) for path in files))
+    assert manifest.totals(["a00001x"]).near_paths == ("a00001",)
+    assert len(manifest.names_in(0, most=NAMES_COMPARED)) == NAMES_COMPARED
 
 
 def test_paths_that_name_nothing_are_told() -> None:
