@@ -49,6 +49,9 @@ def observe(obj: Object, job: TrainingJob, live: Mapping[Role, Object | None], *
         created=obj["metadata"].get("creationTimestamp", ""),
         predicted=predicted_seconds(obj["metadata"].get("annotations")),
         datasets=datasets,
+        generations={
+            name: int(stores.datasets[namespace, name]["metadata"].get("generation", 0)) for name in datasets
+        },
         present=frozenset(present),
         deleting=frozenset(deleting),
         jobs={role: job_view(own_job) for role, own_job in own_jobs.items()},

@@ -188,7 +188,9 @@ class KueueChecks:
             except ValidationError:
                 dataset = None  # its own status says what is wrong
             known_datasets[key] = KnownDataset(
-                dataset=dataset, deleting=bool(obj["metadata"].get("deletionTimestamp"))
+                dataset=dataset,
+                deleting=bool(obj["metadata"].get("deletionTimestamp")),
+                generation=int(obj["metadata"].get("generation", 0)),
             )
         return known_datasets
 

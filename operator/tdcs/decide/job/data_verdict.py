@@ -52,10 +52,11 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownDataset:
-    """A Dataset in a Workload's namespace. `dataset` is None when the object is invalid."""
+    """A Dataset in a Workload's namespace. `dataset` is None when the object is invalid, `generation` its spec's."""
 
     dataset: Dataset | None
     deleting: bool = False
+    generation: int = 0
 
 
 def verdict(
@@ -268,4 +269,11 @@ def _in_turn(candidates: Sequence[_Candidate]) -> list[_Candidate]:
 
 def _readiness(name: str, known_dataset: KnownDataset, *, percent: int, now: str) -> DatasetReadiness:
     use = DatasetUse(name=name, mount_path="/", readiness=Readiness(percent=percent))
-    return readiness(use, known_dataset.dataset, present=True, deleting=known_dataset.deleting, now=now)
+    return readiness(
+        use,
+        known_dataset.dataset,
+        present=True,
+        deleting=known_dataset.deleting,
+        generation=known_dataset.generation,
+        now=now,
+    )

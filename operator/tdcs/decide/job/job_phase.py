@@ -9,6 +9,7 @@ from tdcs.api.conditions import (
     CLAIM_REFUSED,
     FILES_FAILED,
     LOAD_FAILED,
+    Condition,
     Finding,
     is_loaded,
     is_true,
@@ -95,6 +96,7 @@ def data(observed: Observed, *, now: str, runs: bool | None = None) -> Admission
             present=use.name in observed.present,
             deleting=use.name in observed.deleting,
             patience_left=patience_left(use, observed=observed, now=now),
+            generation=observed.generations.get(use.name, 0),
             now=now,
         )
         for use in observed.spec.datasets
@@ -228,16 +230,17 @@ def readiness(
     present: bool = False,
     deleting: bool = False,
     patience_left: float | None = None,
+    generation: int = 0,
     now: str,
 ) -> DatasetReadiness:
-    """One dataset as the admission policy sees it at time `now` (RFC 3339).
+    """One dataset as the admission policy sees it at time `now` (RFC 3339). `generation`: of its spec.
 
     No share is required of a dataset that is not preloaded, or is loaded as far as it fits: nothing more will be
     loaded, and the job would never start.
     """
     if deleting or dataset is None or dataset.status is None:
         exists = present or deleting or dataset is not None
-        why = NOT_UNDERSTOOD if dataset is None else why_not_mounted(dataset)
+        why = NOT_UNDERSTOOD if dataset is None else why_not_mounted(dataset, generation=generation)
         return DatasetReadiness(name=use.name, exists=exists, deleting=deleting, why=why)
     start = dataset.spec.preload.start_time
     final = not dataset.spec.preload.enabled or is_loaded(dataset.status.conditions)
@@ -248,8 +251,8 @@ def readiness(
         exists=True,
         readable=mounted and bool(dataset.status.claim_name),
         mounted=mounted,
-        why=why_not_mounted(dataset),
-        lacks_why=_why_not_loaded(dataset),
+        why=why_not_mounted(dataset, generation=generation),
+        lacks_why=_why_not_loaded(dataset, generation=generation),
         # Counted over all copies: replicated on three nodes, the first copy is a third.
         cached_ratio=dataset.status.loaded_ratio,
         required_ratio=0.0 if final else use.readiness.percent / 100,
@@ -259,32 +262,50 @@ def readiness(
     )
 
 
-def _why_not_loaded(dataset: Dataset) -> str:
+def _why_not_loaded(dataset: Dataset, *, generation: int) -> str:
     """The Dataset's own reason why no more of it is loaded than there is; empty when there is none."""
-    conditions = dataset.status.conditions if dataset.status is not None else ()
-    by_type = {condition.type: condition for condition in conditions}
+    by_type = _last_conditions(dataset)
     placed, loaded = by_type.get(names.PLACED), by_type.get(names.LOADED)
     if placed is not None and placed.status == "False":
-        return f"{placed.reason}: {placed.message}"
+        return _quoted(placed, dataset, generation=generation)
     if loaded is not None and loaded.status == "False" and loaded.reason in {FILES_FAILED, LOAD_FAILED}:
-        return f"{loaded.reason}: {loaded.message}"
+        return _quoted(loaded, dataset, generation=generation)
     return ""
 
 
-def why_not_mounted(dataset: Dataset) -> str:
-    """The Dataset's own reason why it cannot be read; empty when it can, or gives none."""
+def _last_conditions(dataset: Dataset) -> dict[str, Condition]:
+    """What the operator's last look concluded, by type: it keeps conditions of which a later look says nothing."""
+    if dataset.status is None:
+        return {}
+    observed = dataset.status.observed_generation
+    return {
+        condition.type: condition
+        for condition in dataset.status.conditions
+        if condition.observed_generation >= observed
+    }
+
+
+def _quoted(condition: Condition, dataset: Dataset, *, generation: int) -> str:
+    """What a condition gives as the reason; one of an older spec is not the reason any more."""
+    if dataset.status is None or dataset.status.observed_generation < generation:
+        return "its spec has changed, and the operator has not looked at it since"
+    return f"{condition.reason}: {condition.message}".rstrip(": ")
+
+
+def why_not_mounted(dataset: Dataset, *, generation: int = 0) -> str:
+    """The Dataset's own reason why it cannot be read; empty when it can, or gives none. `generation`: of its spec."""
     if dataset.status is None:
         return "the operator has not looked at it yet"
-    conditions = {condition.type: condition for condition in dataset.status.conditions}
+    conditions = _last_conditions(dataset)
     if is_true(dataset.status.conditions, names.MOUNTED):
         if dataset.status.claim_name:
             return ""
         ready = conditions.get(names.READY)
         if ready is not None and ready.reason in {CLAIM_LOST, CLAIM_REFUSED}:
-            return f"{ready.reason}: {ready.message}"
+            return _quoted(ready, dataset, generation=generation)
         return "its volume is not bound yet (kubectl get pvc)"
     condition = conditions.get(names.MOUNTED) or conditions.get(names.READY)
-    return "" if condition is None else f"{condition.reason}: {condition.message}".rstrip(": ")
+    return "" if condition is None else _quoted(condition, dataset, generation=generation)
 
 
 def deciding_role(spec: TrainingJobSpec) -> Role:

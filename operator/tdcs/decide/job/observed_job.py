@@ -60,6 +60,7 @@ class Observed:
         namespace: the job's namespace.
         created: when it was created.
         datasets: the job's valid Datasets, by name.
+        generations: of their specs, by the same.
         present: names of the job's Datasets that exist.
         deleting: names of the job's Datasets that are being deleted.
         jobs: the existing Indexed Jobs that the TrainingJob owns, by role.
@@ -77,6 +78,7 @@ class Observed:
     namespace: str = ""
     created: str = ""
     datasets: Mapping[str, Dataset] = field(default_factory=dict)
+    generations: Mapping[str, int] = field(default_factory=dict)
     present: frozenset[str] = frozenset()
     deleting: frozenset[str] = frozenset()
     jobs: Mapping[Role, JobView] = field(default_factory=dict)

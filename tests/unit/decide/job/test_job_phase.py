@@ -60,3 +60,25 @@ def test_a_job_that_waits_quotes_why_no_more_of_its_data_comes(
 ) -> None:
     use = DatasetUse.model_validate({"name": "images", "mountPath": "/data", "readiness": {"percent": 100}})
     assert readiness(use, half_loaded(*conditions), present=True, now=NOW).lacks_why == cause
+
+
+@pytest.mark.parametrize("kind", ["Placed", "Mounted"])
+def test_a_condition_of_an_older_spec_is_not_quoted_as_the_cause(kind: str) -> None:
+    dataset = half_loaded((kind, "False", "PathNotFound", "no file under 'trayn'"))
+    if kind == "Mounted" and dataset.status is not None:
+        dataset = dataset.model_copy(
+            update={"status": dataset.status.model_copy(update={"conditions": dataset.status.conditions[1:]})}
+        )
+    use = DatasetUse.model_validate({"name": "images", "mountPath": "/data", "readiness": {"percent": 100}})
+    for generation, text in ((0, "PathNotFound: no file under 'trayn'"), (1, "its spec has changed")):
+        state = readiness(use, dataset, present=True, generation=generation, now=NOW)
+        assert (state.why or state.lacks_why).startswith(text)
+
+
+def test_a_condition_that_the_operators_last_look_left_alone_is_no_cause() -> None:
+    dataset = half_loaded(("Placed", "False", "PathNotFound", "no file under 'trayn'"))
+    assert dataset.status is not None
+    status = dataset.status.model_copy(update={"observed_generation": 2})
+    use = DatasetUse.model_validate({"name": "images", "mountPath": "/data", "readiness": {"percent": 100}})
+    state = readiness(use, dataset.model_copy(update={"status": status}), present=True, generation=2, now=NOW)
+    assert state.lacks_why == ""
