@@ -64,12 +64,14 @@ class WantedBytes:
     Attributes:
         bytes: each copy that is asked for counted.
         complete: whether every mounted Dataset is among them.
-        beyond: bytes by which pinned data that is there exceeds a quota, by its name.
+        pinned: bytes of pinned data, by the quota that counts them: of every quota that the last pass knew.
+        has_mounts: whether anything is mounted, so that there was a pass.
     """
 
     bytes: int = 0
     complete: bool = True
-    beyond: Mapping[str, int] = field(default_factory=dict)
+    pinned: Mapping[str, int] = field(default_factory=dict)
+    has_mounts: bool = False
 
 
 def is_starting(view: CacheView, cluster: Object | None, *, now: str) -> bool:

@@ -152,8 +152,16 @@ class Membership:
         ):
             return None
         needs = self._data.needs(name)
-        # What it says stands until all mounted Datasets are known.
-        return within_quotas(cluster.spec.quotas, beyond=needs.beyond) if needs.complete else None
+        known = not needs.has_mounts or all(quota.name in needs.pinned for quota in cluster.spec.quotas)
+        # What it says stands until all mounted Datasets are known, and a pass over them knew all quotas.
+        if not needs.complete or not known:
+            return None
+        over = {
+            quota.name: size
+            for quota in cluster.spec.quotas
+            if (size := needs.pinned.get(quota.name, 0) - quota.limit_bytes) > 0
+        }
+        return within_quotas(cluster.spec.quotas, beyond=over)
 
     def wanted_bytes(self, cluster: CacheCluster, name: str) -> int:
         """For the status: what it says stands until all mounted Datasets are known."""

@@ -62,7 +62,8 @@ class CachedData:
         return WantedBytes(
             bytes=sum(grants.needed.values()),
             complete=self._world.is_complete(cluster),
-            beyond={name: -balance for name, balance in grants.quotas.items() if balance < 0},
+            pinned=grants.pinned,
+            has_mounts=bool(grants.mounts),
         )
 
     def last_holders(

@@ -153,6 +153,16 @@ class Grants:
     usable: Mapping[str, int] = field(default_factory=dict)
     nodes: FreeNodes = field(default_factory=dict, compare=False)
 
+    @property
+    def pinned(self) -> dict[str, int]:
+        """Bytes of pinned data by the quota that counts them, of every quota that this pass knew."""
+        sums = dict.fromkeys(self.quotas, 0)
+        for mount in self.mounts.values():
+            for placement in mount.placements if mount.tier is GrantTier.PINNED else ():
+                for quota, size in placement.charges.items():
+                    sums[quota] += size
+        return sums
+
 
 def grant(inputs: GrantInput, *, before: Grants | None = None) -> Grants:
     """Let the mounts of a cache cluster choose in turn.

@@ -50,8 +50,7 @@ class Wakes:
     def needs_changed(self, cluster: str) -> None:
         """The CacheCluster, when its jobs need more or less: its status says so, and may scale it."""
         grants = self._manager.grants(cluster)
-        beyond = sorted(name for name, balance in grants.quotas.items() if balance < 0)
-        needs = (sum(grants.needed.values()), len(grants.mounts), beyond)
+        needs = (sum(grants.needed.values()), len(grants.mounts), grants.pinned)
         if self._needs_seen.get(cluster) != needs:
             self._needs_seen[cluster] = needs
             self._context.queue.add_after(self._context.cache_cluster_key(cluster), NEEDS_SECONDS)

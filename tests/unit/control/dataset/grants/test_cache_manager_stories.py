@@ -379,7 +379,8 @@ async def test_a_quota_below_what_is_pinned_is_reported_and_evicts_nothing(clust
     def ready_condition() -> dict[str, Any]:
         return cluster.condition(names.WITHIN_QUOTAS, "default", resource=CACHE_CLUSTERS)
 
-    await cluster.until(lambda: ready_condition().get("reason") == "PinnedBeyondQuota")
+    await cluster.until(lambda: ready_condition())
+    assert ready_condition()["reason"] == "PinnedBeyondQuota", "it is Within for no moment"
     assert "all allows 9.5 MiB, and pinned data takes 38.1 MiB" in ready_condition()["message"]
     assert on_disk(cluster, "one") == SIZE
     await cluster.server.merge(
