@@ -112,13 +112,14 @@ SEED ?= 0
 served-modules: venv ## random modules over parameter servers that hold random tensors back, each next to one process: MODULES=200 SEED=0
 	@$(LOCAL) torch --results=/tmp -- python3 -m tests.training.parameter_server.served --modules $(MODULES) --seed $(SEED)
 
-crds: venv ## regenerate crds/, the references of resources, metrics and roles, and the tests in failure-modes.md and threat-model.md, and measurements/, from code and results
+crds: venv ## regenerate crds/, the chart's fields of the cache, the references of resources, metrics and roles, and the tests in failure-modes.md and threat-model.md, and measurements/, from code and results
 	@$(BIN)/python -m tests.support.generators.pod_fields
 	@$(BIN)/python -m tests.support.generators.failure_modes
 	@$(BIN)/python -m tests.support.generators.threats
 	@$(BIN)/python -m tests.support.generators.decisions
 	@$(BIN)/python -m bench.measurements
 	@$(BIN)/tdcs crds --output crds
+	@$(BIN)/python -m tests.support.generators.chart_schema
 	@$(BIN)/tdcs resources --output docs/reference/resources.md
 	@$(BIN)/tdcs metrics --output docs/reference/metrics.md
 	@$(BIN)/tdcs roles --output docs/reference/roles.md --alluxio deploy/local/alluxio/names/io/tdcs/trust/rights.txt

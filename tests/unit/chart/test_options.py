@@ -10,6 +10,7 @@ from typing import Any
 import click
 import pytest
 from tests.support.documents import document
+from tests.support.generators.chart_schema import FILE, renewed, spec_fields
 from tests.unit.chart.conftest import CHART, Helm, RefusedError, Rendered
 
 from tdcs.options import FieldOption, Parsed
@@ -136,12 +137,29 @@ def test_a_value_with_an_options_name_is_declared_with_the_option(default: Rende
 
 
 def test_a_misspelt_field_of_the_cache_is_refused_as_other_values_are(helm: Helm) -> None:
-    crd = document((CHART / "crds" / "tdcs.io_cacheclusters.yaml").read_text())
-    (version,) = (each for each in crd["spec"]["versions"] if each["storage"])
-    fields = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
-    assert set(schema_of("cacheCluster.spec")["propertyNames"]["enum"]) == set(fields)
+    assert schema_of("cacheCluster.spec")["$ref"] == "#/definitions/cacheClusterSpec"
     with pytest.raises(RefusedError, match="engin"):
         helm.template({"cacheCluster.spec.engin": json.dumps("Native")})
+
+
+@pytest.mark.parametrize(
+    ("value", "misspelt"),
+    [
+        ({"cacheCluster.spec.scaling.minReplica": "1"}, "minReplica"),
+        ({"cacheCluster.spec.storage.tiers[0].quotaa": json.dumps("1Gi")}, "quotaa"),
+        ({"cacheCluster.spec.worker.resource.limits.cpu": "1"}, "resource"),
+    ],
+)
+def test_a_misspelt_field_below_the_first_level_of_the_cache_is_refused_too(
+    helm: Helm, value: Mapping[str, str], misspelt: str
+) -> None:
+    with pytest.raises(RefusedError, match=rf"\b{misspelt}\b"):
+        helm.template(value)
+
+
+def test_the_charts_fields_of_the_cache_are_those_of_the_crd() -> None:
+    assert renewed(FILE.read_text()) == FILE.read_text(), "renew it: make crds"
+    assert spec_fields()["properties"].keys() >= {"engine", "storage", "scaling"}
 
 
 def test_a_cache_that_the_values_name_no_more_keeps_its_data(helm: Helm) -> None:
