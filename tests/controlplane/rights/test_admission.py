@@ -565,6 +565,40 @@ def test_what_cannot_be_taken_back_or_comes_to_nothing_is_a_warning(world: World
     kube.patch("Dataset", name, {"metadata": {"finalizers": None}}, namespace=namespace)
 
 
+@pytest.mark.parametrize(
+    ("container", "is_warned"),
+    [
+        ({"command": ["/data/bin/train"]}, True),
+        ({"command": ["python", "/data/app/train.py"]}, True),
+        ({"args": ["/data/start.sh"]}, True),
+        ({"command": ["python", "train.py"], "workingDir": "/data/app"}, True),
+        ({"command": ["python", "train.py"], "workingDir": "/app"}, False),
+        ({"command": ["/app/train", "/data/train"], "args": ["--labels=/data/labels.py"]}, False),
+        ({"command": ["python", "/database/train.py"], "workingDir": "/data"}, False),
+        ({}, False),
+    ],
+)
+def test_a_volume_over_the_program_of_the_image_is_a_warning(
+    world: World, release: str, container: Object, is_warned: bool
+) -> None:
+    del release
+
+    def warnings(words: Object) -> list[str]:
+        obj = job(world)
+        obj["spec"]["datasets"] = [{"name": "pictures", "mountPath": "/data"}]
+        obj["spec"]["replicaSpecs"][0]["template"]["spec"]["containers"][0] |= words
+        world.kube.warnings.clear()
+        world.kube.create(obj, dry_run=True)
+        return [text for text in world.kube.warnings if "hide those of the image" in text]
+
+    world.wait(
+        lambda: bool(warnings({"command": ["/data/x"]}))
+    )  # the server takes a moment to know the policy
+    given = warnings(container)
+    assert bool(given) is is_warned
+    assert all("a program of the role Worker" in text for text in given)
+
+
 @pytest.mark.parametrize("kind", ["CacheCluster", "Dataset", "TrainingJob"])
 def test_what_is_being_deleted_is_not_scaled(world: World, release: str, kind: str) -> None:
     del release
