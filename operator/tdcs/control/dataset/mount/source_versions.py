@@ -238,7 +238,9 @@ class MountManifests:
         pause = relisting_pause(self._unchanged, first=self.pause / 2, most=RELISTED_AFTER)
         again = changed > 0 and age >= max(CHANGED_SHARE * view.took, pause)
         unasked = view.asked_at is None or view.asked_at < self._away_since
-        silent = unasked and self._away_since > -math.inf and age >= CHANGED_SHARE * view.took
+        # At once, but for a source that comes and goes, or that one node reaches now and then.
+        pause = pause if self._unchanged else 0.0
+        silent = unasked and self._away_since > -math.inf and age >= max(CHANGED_SHARE * view.took, pause)
         doubted = self._guard.loss is not None or silent
         if view.listed is None or due or again or doubted:
             # What the cache remembers of a source that it has listed before is enough for a mount that is known.
@@ -250,7 +252,7 @@ class MountManifests:
                 self._count_and_list(refresh=refresh, limit=limit, is_first=not is_digest(digest)),
                 refresh=refresh,
                 requests=requests,
-                again=again and not due,
+                again=(again or silent) and not due,
             )
 
     async def totals(

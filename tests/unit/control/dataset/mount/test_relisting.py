@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,18 @@ async def test_a_node_that_does_not_reach_a_source_that_answers_has_it_listed_on
     await spend(manifests, lister, 600.0)
     await spend(manifests, lister, DAY, away=True)
     assert len(lister.begun) == 2
+
+
+async def test_a_source_that_comes_and_goes_is_listed_ever_less_often(tmp_path: Path) -> None:
+    lister = Unchanging(seconds=0.5)
+    manifests = manifests_of(lister, tmp_path)
+    await spend(manifests, lister, 600.0)
+    for _ in range(360):
+        await spend(manifests, lister, 5.0, away=True)
+        await spend(manifests, lister, 5.0)
+    assert len(lister.begun) <= 10
+    pauses = [later - earlier for earlier, later in itertools.pairwise(lister.begun[2:])]
+    assert pauses == sorted(pauses)
 
 
 async def test_a_listing_that_a_user_asks_for_goes_on_with_none_that_began_before(tmp_path: Path) -> None:
