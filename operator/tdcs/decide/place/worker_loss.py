@@ -30,8 +30,8 @@ def worker_loss(
         nodes = sorted({*loss.nodes, *left_nodes})
         return WorkerLoss(
             bytes=loss.bytes + wanted_before - wanted,
-            wanted_bytes=max(loss.wanted_bytes, wanted + loss.bytes + wanted_before - wanted),
-            workers=loss.workers + len(left_nodes),
+            wanted_bytes=wanted_before + loss.bytes,  # what was lost to other causes in between is not waited for
+            workers=loss.workers + len(set(left_nodes).difference(loss.nodes)),
             nodes=nodes[:LOST_NODES_NAMED],
         )
     if previous is None:

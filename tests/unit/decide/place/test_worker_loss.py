@@ -44,6 +44,18 @@ def test_losses_of_several_drains_add_up() -> None:
     assert after == WorkerLoss(bytes=70, wanted_bytes=100, workers=2, nodes=["a", "b"])
 
 
+def test_a_worker_that_leaves_again_counts_once() -> None:
+    after = loss_after(LOST, left="a", before=60, wanted=30)
+    assert after is not None
+    assert (after.workers, after.nodes) == (1, ["a"])
+
+
+def test_what_was_lost_to_other_causes_between_drains_is_not_waited_for() -> None:
+    after = loss_after(LOST, left="b", before=50, wanted=30)
+    assert after == WorkerLoss(bytes=60, wanted_bytes=90, workers=2, nodes=["a", "b"])
+    assert loss_after(after, wanted=90) is None
+
+
 @pytest.mark.parametrize(
     ("wanted", "missing"), [(60, 40), (50, 40), (75, 25), (99, 1), (100, None), (120, None)]
 )
