@@ -30,7 +30,7 @@ def worker_loss(
         nodes = sorted({*loss.nodes, *left_nodes})
         return WorkerLoss(
             bytes=loss.bytes + wanted_before - wanted,
-            wanted_bytes=wanted_before + loss.bytes,  # what was lost to other causes in between is not waited for
+            wanted_bytes=wanted_before + loss.bytes,
             workers=loss.workers + len(set(left_nodes).difference(loss.nodes)),
             nodes=nodes[:LOST_NODES_NAMED],
         )
