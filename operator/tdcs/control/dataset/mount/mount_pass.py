@@ -4,15 +4,13 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.api.conditions import CACHE_STARTING, CACHE_UNAVAILABLE
 from tdcs.api.source_uri import is_claim
-from tdcs.control.context import Stores
 from tdcs.control.dataset.mount import mount_limits, mount_readers, read_nodes
 from tdcs.control.dataset.mount.all_mounts import World
 from tdcs.control.dataset.mount.early_load import load_early
 from tdcs.control.dataset.mount.loss_guard import loss_rule
-from tdcs.control.dataset.mount.mount_placer import MountPlacer
+from tdcs.control.dataset.mount.mount_placer import MountPlacer, MountScope
 from tdcs.control.dataset.mount.mount_readers import Reader
 from tdcs.control.dataset.mount.mount_report import LastPass, MountReport, report_of
 from tdcs.control.dataset.mount.mount_snapshot import MountRequest, Snapshot, rests
@@ -81,22 +79,8 @@ def _patient(report: MountReport, *, world: World, mount: Mount, serves: bool) -
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MountPass:
+class MountPass(MountScope):
     """One pass, see `reconcile`."""
-
-    world: World
-    mount: Mount
-    request: MountRequest
-    users: Sequence[Reader]
-
-    @property
-    def stores(self) -> Stores:
-        return self.world.context.stores
-
-    @property
-    def spec(self) -> CacheClusterSpec:
-        """Of the cache cluster; the default one while it cannot be read."""
-        return self.world.spec_of(self.mount.cluster) or CacheClusterSpec()
 
     async def run(self) -> MountReport:
         """The cache as it was last heard of; the mount and its version; what is wanted and granted; what agents do."""
@@ -184,7 +168,7 @@ class MountPass:
         source = self.mount.mounting.source
         if source is None or not is_claim(source.uri):
             return None
-        return self.world.context.caches.get(cluster=self.mount.cluster).claims.trouble(source)
+        return self.claims.trouble(source)
 
     def _mounted(self, view: CacheView) -> MountOutcome:
         request, path = self.request, self.mount.path

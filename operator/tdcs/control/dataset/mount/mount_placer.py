@@ -68,8 +68,8 @@ class MountNeeds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MountPlacer:
-    """The part of a pass that follows from a manifest: needs, then a grant, then work, then assignments."""
+class MountScope:
+    """What one pass over a mount works with, see `mount_pass.reconcile`."""
 
     world: World
     mount: Mount
@@ -84,6 +84,16 @@ class MountPlacer:
     def spec(self) -> CacheClusterSpec:
         """Of the cache cluster; the default one while it cannot be read."""
         return self.world.spec_of(self.mount.cluster) or CacheClusterSpec()
+
+    @property
+    def claims(self) -> ClaimSources:
+        """The claims of the cache cluster that are served to its agents."""
+        return self.world.context.caches.get(cluster=self.mount.cluster).claims
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MountPlacer(MountScope):
+    """The part of a pass that follows from a manifest: needs, then a grant, then work, then assignments."""
 
     def wants(self) -> list[Want]:
         """What its Datasets and Preloads want of it now."""
@@ -276,7 +286,7 @@ class MountPlacer:
         mount, source = self.mount, self.mount.mounting.source
         if source is None or not is_claim(source.uri):
             return source
-        return self._claims.reached(
+        return self.claims.reached(
             source,
             by=mount.place,
             needed=needs_source(
@@ -286,10 +296,6 @@ class MountPlacer:
             ),
             on_change=functools.partial(self.world.changed, mount),
         )
-
-    @property
-    def _claims(self) -> ClaimSources:
-        return self.world.context.caches.get(cluster=self.mount.cluster).claims
 
     def _held_before(self) -> HeldBefore:
         """By the last decision, else by the statuses."""
