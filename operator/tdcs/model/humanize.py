@@ -64,6 +64,18 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def first_of(names: Sequence[str], *, most: int, count: int | None = None) -> str:
+    """The first names, and how many others there are: a, b and 3 others.
+
+    Args:
+        most: so many names are written.
+        count: how many there are in all; None: as many as names.
+    """
+    written = names[:most]
+    others = (len(names) if count is None else count) - len(written)
+    return ", ".join(written) + (f" and {counted(others, 'other')}" if others > 0 else "")
+
+
 def field_path(steps: Sequence[str | int]) -> str:
     """Where a field is, as kubectl writes it: spec.replicaSpecs[0].template."""
     path = ""

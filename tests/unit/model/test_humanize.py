@@ -2,7 +2,7 @@
 
 import pytest
 
-from tdcs.model.humanize import human
+from tdcs.model.humanize import first_of, human
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,18 @@ from tdcs.model.humanize import human
 )
 def test_sizes_are_short(size: float, text: str) -> None:
     assert human(int(size)) == text
+
+
+@pytest.mark.parametrize(
+    ("names", "count", "text"),
+    [
+        ([], None, ""),
+        (["a", "b"], None, "a, b"),
+        (["a", "b", "c"], None, "a, b and 1 other"),
+        (["a", "b"], 9, "a, b and 7 others"),
+    ],
+)
+def test_of_many_names_the_first_are_written_and_the_others_counted(
+    names: list[str], count: int | None, text: str
+) -> None:
+    assert first_of(names, most=2, count=count) == text

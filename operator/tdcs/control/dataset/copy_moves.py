@@ -8,7 +8,7 @@ from tdcs.api.dataset import WorkerLoss
 from tdcs.control.context import WorkKey
 from tdcs.decide.place.slot_nodes import WantPlacement
 from tdcs.decide.place.worker_loss import drain_message, worker_loss
-from tdcs.model.humanize import counted
+from tdcs.model.humanize import first_of
 
 NODES_CHANGED: Final = "NodesChanged"
 """Reason of the event: a copy is to be on other nodes than before."""
@@ -68,21 +68,21 @@ class CopyMoves:
         before = self._nodes_by_copy.get(key, {})
         self._nodes_by_copy[key] = now
         left_nodes = frozenset().union(*before.values()).difference(*now.values()) & frozenset(leaving)
-        wanted = placement.wanted_bytes if placement is not None else 0
+        wanted_bytes = placement.wanted_bytes if placement is not None else 0
         wanted_before = self._wanted_bytes.get(key, 0)
         loss = worker_loss(
             self._losses.get(key, reported),
             left_nodes=left_nodes,
             wanted_before=wanted_before,
-            wanted=wanted,
+            wanted=wanted_bytes,
             unplaced=placement.unplaced_bytes if placement is not None else 0,
         )
-        self._wanted_bytes[key], self._losses[key] = wanted, loss
+        self._wanted_bytes[key], self._losses[key] = wanted_bytes, loss
         lost = ""
-        if loss is not None and left_nodes and wanted < wanted_before:
-            lost_bytes = wanted_before - wanted
+        if loss is not None and left_nodes and wanted_bytes < wanted_before:
+            lost_bytes = wanted_before - wanted_bytes
             lost = drain_message(
-                loss, left_nodes=left_nodes, lost_bytes=lost_bytes, cluster=cluster, room=wanted
+                loss, left_nodes=left_nodes, lost_bytes=lost_bytes, cluster=cluster, room=wanted_bytes
             )
         moved = [
             _sentence(id_, before=before[id_], now=now[id_], read_on=read_on, leaving=leaving)
@@ -126,6 +126,4 @@ def _sentence(
 
 
 def _named(nodes: Collection[str]) -> str:
-    first = ", ".join(sorted(nodes)[:NAMED_NODES])
-    more = f" and {counted(len(nodes) - NAMED_NODES, 'other')}" if len(nodes) > NAMED_NODES else ""
-    return f"{first}{more}"
+    return first_of(sorted(nodes), most=NAMED_NODES)

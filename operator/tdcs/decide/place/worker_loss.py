@@ -1,9 +1,9 @@
 """What of a Dataset left the cache with workers, summed over several drains and kept in its status."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from tdcs.api.dataset import LOST_NODES_NAMED, WorkerLoss
-from tdcs.model.humanize import counted, human
+from tdcs.model.humanize import first_of, human
 
 
 def worker_loss(
@@ -63,7 +63,5 @@ def standing_message(loss: WorkerLoss | None, *, cluster: str, room: int) -> str
     )
 
 
-def _workers(nodes: Collection[str], *, count: int) -> str:
-    named = list(nodes)[:LOST_NODES_NAMED]
-    more = f" and {counted(count - len(named), 'other')}" if count > len(named) else ""
-    return f"{'worker' if count == 1 else 'workers'} of {', '.join(named)}{more}"
+def _workers(nodes: Sequence[str], *, count: int) -> str:
+    return f"{'worker' if count == 1 else 'workers'} of {first_of(nodes, most=LOST_NODES_NAMED, count=count)}"
