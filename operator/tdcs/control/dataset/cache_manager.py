@@ -181,18 +181,17 @@ class CacheManager:
 
     def lacking(self, cluster: str) -> set[str]:
         """The mounts of a cluster that were granted less than they ask for."""
-        return {
-            path
-            for path, grant in self.grants(cluster).mounts.items()
-            if grant.evicted or any(map(_lacks, grant.placements))
-        }
+        return self._granted_less(cluster, _lacks)
 
     def lacking_room(self, cluster: str) -> set[str]:
         """The mounts of a cluster some of whose bytes found no room; not those that lack nodes for their copies."""
+        return self._granted_less(cluster, _lacks_room)
+
+    def _granted_less(self, cluster: str, lacks: Callable[[WantPlacement], bool]) -> set[str]:
         return {
             path
             for path, grant in self.grants(cluster).mounts.items()
-            if grant.evicted or any(placement.unplaced_bytes for placement in grant.placements)
+            if grant.evicted or any(map(lacks, grant.placements))
         }
 
     def drop_mount(self, *, cluster: str, path: str) -> None:
@@ -227,10 +226,14 @@ def _with_wants(placements: tuple[WantPlacement, ...], wants: tuple[Want, ...]) 
 def _lacks(placement: WantPlacement) -> bool:
     """Whether more room would give a want more bytes, copies or nodes."""
     return (
-        placement.unplaced_bytes > 0
+        _lacks_room(placement)
         or len(placement.copies) < placement.want.copies
         or len(set(placement.nodes)) < placement.asked_nodes
     )
+
+
+def _lacks_room(placement: WantPlacement) -> bool:
+    return placement.unplaced_bytes > 0
 
 
 def _differ(before: MountGrant | None, after: MountGrant) -> bool:
