@@ -27,12 +27,8 @@ def reference() -> str:
 def ensure(*, reporter: Reporter) -> str:
     """The name of the base image, which exists afterwards."""
     if name := os.environ.get(VARIABLE):
-        if not docker.image_id(name):
-            pulled.pull(
-                name,
-                reporter=reporter,
-                remedy=f"unset {VARIABLE} to have the base made from Debian's packages",
-            )
+        remedy = f"unset {VARIABLE} to have the base made from Debian's packages"
+        pulled.require(name, reporter=reporter, remedy=remedy)
         return name
     name = _made()
     if docker.image_id(name) and not pulled.chosen(STOCK):

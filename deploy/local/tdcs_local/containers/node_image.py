@@ -112,12 +112,8 @@ def references() -> NodeImages:
 def ensure(*, reporter: Reporter) -> NodeImages:
     """The node images, which exist afterwards."""
     if name := os.environ.get(VARIABLE):
-        if not docker.image_id(name):
-            pulled.pull(
-                name,
-                reporter=reporter,
-                remedy=f"unset {VARIABLE} to have the nodes built here where no registry has one",
-            )
+        remedy = f"unset {VARIABLE} to have the nodes built here where no registry has one"
+        pulled.require(name, reporter=reporter, remedy=remedy)
         return references()
     images = _made()
     if stock() is None:

@@ -34,7 +34,7 @@ def ensure(reference: str, *, instead: str, reporter: Reporter) -> bool:
     mark = _mark(reference)
     if not docker.image_id(reference):
         try:
-            pull(reference, reporter=reporter, timeout=PATIENCE_SECONDS)
+            _pull(reference, reporter=reporter, timeout=PATIENCE_SECONDS)
         except LocalError as error:
             mark.unlink(missing_ok=True)
             lines = error.why.splitlines() or [error.what]
@@ -45,12 +45,17 @@ def ensure(reference: str, *, instead: str, reporter: Reporter) -> bool:
     return True
 
 
-def pull(reference: str, *, reporter: Reporter, timeout: float | None = None, remedy: str = "") -> None:
-    """Pull an image.
+def require(reference: str, *, reporter: Reporter, remedy: str) -> None:
+    """Pull an image that the user named, unless it is there.
 
     Raises:
-        LocalError: No registry gave it in that time.
+        LocalError: No registry gave it.
     """
+    if not docker.image_id(reference):
+        _pull(reference, reporter=reporter, remedy=remedy)
+
+
+def _pull(reference: str, *, reporter: Reporter, timeout: float | None = None, remedy: str = "") -> None:
     with reporter.step(f"pull {reference}"):
         shell.run(
             ["docker", "pull", "--quiet", reference],

@@ -25,10 +25,8 @@ def ensure(*, reporter: Reporter) -> Path | None:
     def build(scratch: Path) -> None:
         folder = scratch / "packages"
         with reporter.step("the packages of tests of training"):
-            failure, log = (
-                "the packages of tests of training could not be fetched",
-                log_file("torch-packages"),
-            )
+            failure = "the packages of tests of training could not be fetched"
+            log = log_file("torch-packages")
             pip: list[str | Path] = [
                 sys.executable,
                 "-m",

@@ -12,7 +12,7 @@ from tdcs_local.paths import CHECKOUT, log_file
 from tdcs_local.progress import Reporter
 
 URL = "https://example.com/releases"
-"""Where nobody downloads these files from."""
+"""A placeholder: these files are not published."""
 
 
 def ensure(revision: str = "", *, reporter: Reporter) -> Path:
