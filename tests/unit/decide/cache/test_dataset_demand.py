@@ -118,14 +118,13 @@ def test_more_data_matters_until_it_is_ready_in_full(condition: Object | None, e
 
 def test_only_copies_at_an_active_job_are_alongside_it() -> None:
     copies = [
-        {"dataset": "at", "meeting": {"way": "Local", "nodes": ["a", "b"]}},
+        {"dataset": "at", "meeting": {"way": "Near", "nodes": ["a", "b"]}},
         {"dataset": "far", "meeting": {"way": "Remote", "nodes": ["c"]}},
         {"dataset": "unknown"},
     ]
     reads = job("Admitted")
     reads["status"]["copies"] = copies
-    assert "far" not in nodes_alongside(reads)
-    assert "unknown" not in nodes_alongside(reads)
+    assert nodes_alongside(reads) == {"at": ["a", "b"]}
     assert nodes_alongside(None) == nodes_alongside(job()) == {}
     waits = job()
     waits["status"]["copies"] = copies
