@@ -109,8 +109,7 @@ DATA = (
         ),
     ),
     Table(
-        title="20,000 files of a store whose pages come after 5 s each, loaded while they are listed, on a machine "
-        "that others used",
+        title="20,000 files loaded while a store lists them with 5 s for each page, on a machine that others used",
         command="python bench/cache/many_files.py --files 20000 --page-seconds 5 --folder /var/tmp",
         results="many_files.jsonl",
         parameters={"files": 20_000, "page_seconds": 5.0},

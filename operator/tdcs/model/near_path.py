@@ -9,7 +9,8 @@ PATHS_NAMED: Final = 3
 """So many paths that name nothing are compared and named."""
 
 NAMES_COMPARED: Final = 500
-"""So many folders, and so many files, of one folder are compared: some 10 ms, however large the listing is."""
+"""So many folders, and so many files, of one folder are compared: 0.05 s of usual names, 0.2 s of adverse ones, however
+large the listing is."""
 
 LONGEST_NAME: Final = 255
 """Longer names are not compared: the time grows with the square of the length."""

@@ -152,9 +152,11 @@ class Membership:
         ):
             return None
         needs = self._data.needs(name)
-        known = not needs.has_mounts or all(quota.name in needs.pinned for quota in cluster.spec.quotas)
+        knows_quotas = not needs.has_mounts or all(
+            quota.name in needs.pinned for quota in cluster.spec.quotas
+        )
         # What it says stands until all mounted Datasets are known, and a pass over them knew all quotas.
-        if not needs.complete or not known:
+        if not needs.complete or not knows_quotas:
             return None
         over = {
             quota.name: size

@@ -239,8 +239,10 @@ class MountManifests:
         again = changed > 0 and age >= max(CHANGED_SHARE * view.took, pause)
         unasked = view.asked_at is None or view.asked_at < self._away_since
         # At once, but for a source that comes and goes, or that one node reaches now and then.
-        pause = pause if self._unchanged else 0.0
-        silent = unasked and self._away_since > -math.inf and age >= max(CHANGED_SHARE * view.took, pause)
+        away_pause = pause if self._unchanged else 0.0
+        silent = (
+            unasked and self._away_since > -math.inf and age >= max(CHANGED_SHARE * view.took, away_pause)
+        )
         doubted = self._guard.loss is not None or silent
         if view.listed is None or due or again or doubted:
             # What the cache remembers of a source that it has listed before is enough for a mount that is known.
